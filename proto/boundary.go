@@ -1,0 +1,75 @@
+package proto
+
+// Band is a run of failing quotas between the lowest pass and the boundary;
+// both ends are inside the band and on the grid.
+type Band struct {
+	From Bytes `json:"from_bytes"`
+	To   Bytes `json:"to_bytes"`
+}
+
+// CellState is how far a cell has come.
+type CellState string
+
+const (
+	CellPending   CellState = "pending"   // nothing was run yet
+	CellRunning   CellState = "running"   // a task is out
+	CellRecorded  CellState = "recorded"  // a recording is in, no boundary yet
+	CellPredicted CellState = "predicted" // replay named a boundary; with certify none it is final
+	CellCertified CellState = "certified" // real probes hold the predicted edges
+	CellBisected  CellState = "bisected"  // real probes alone found one edge
+	CellAdaptive  CellState = "adaptive"  // the workload behaves otherwise under pressure
+	CellFailed    CellState = "failed"    // given up, with a reason
+	CellCancelled CellState = "cancelled" // every sweep that wanted it was cancelled
+)
+
+// Boundary is what is known of a cell's quotas.
+type Boundary struct {
+	// Boundary is the survive quota, LowestPass the smallest passing quota,
+	// NoRetry the smallest from which on the allocator never flushes. Zero
+	// means not known; a bisection knows neither of the last two.
+	Boundary   Bytes  `json:"boundary_bytes"`
+	LowestPass Bytes  `json:"lowest_pass_bytes"`
+	NoRetry    Bytes  `json:"no_retry_bytes"`
+	FailBands  []Band `json:"fail_bands"`
+	// BandsKnown is false for a bisection: its edge may be any of several.
+	BandsKnown bool `json:"bands_known"`
+	// LayoutSensitive marks a prediction that depends on the addresses which
+	// the driver hands out (ties between equal segments).
+	LayoutSensitive bool `json:"layout_sensitive,omitempty"`
+}
+
+// Prediction is a boundary read off a recording by replay.
+type Prediction struct {
+	Boundary
+	Trace Digest `json:"trace"`
+	// Refused is why replay would not predict (self-check, settings that it
+	// cannot model); then the boundary is empty and the cell is bisected.
+	Refused string `json:"refused,omitempty"`
+}
+
+// CellReport is one cell in a status document: identity, state and numbers, as
+// the contract fixes them. Peaks are of the uncapped recording; 0 = not known.
+type CellReport struct {
+	ID             CellID            `json:"id"`
+	GPU            string            `json:"gpu"`
+	Driver         string            `json:"driver"`
+	Workload       Workload          `json:"workload"`
+	SeqLen         int               `json:"seq_len"`
+	Batch          int               `json:"batch"`
+	ChunkSize      int               `json:"chunk_size"`
+	Env            map[string]string `json:"env"`
+	QuotaKind      QuotaKind         `json:"quota_kind"`
+	Origin         Origin            `json:"origin"`
+	State          CellState         `json:"state"`
+	Reason         string            `json:"reason,omitempty"`
+	Boundary                         // boundary_bytes, lowest_pass_bytes, ...
+	PredictedBytes Bytes             `json:"predicted_bytes,omitempty"`
+	PeakAllocated  Bytes             `json:"peak_allocated_bytes"`
+	PeakReserved   Bytes             `json:"peak_reserved_bytes"`
+	ProcessPeak    Bytes             `json:"process_peak_bytes"`
+	Probes         int               `json:"probes"`
+	GPUSeconds     float64           `json:"gpu_seconds"`
+	LateResults    int               `json:"late_results,omitempty"`
+	Trace          *TraceRef         `json:"trace,omitempty"`
+	Stack          *Stack            `json:"stack,omitempty"`
+}

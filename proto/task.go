@@ -1,0 +1,77 @@
+package proto
+
+import (
+	"errors"
+	"fmt"
+)
+
+// TaskID identifies one run that was asked for: the cell's key, the kind of run
+// and its running number. It is safe in a queue subject: [a-z0-9-].
+type TaskID string
+
+// Fence is the raft index of the log entry that issued a task.
+type Fence uint64
+
+// TaskKind is what a run is for.
+type TaskKind string
+
+const (
+	// TaskRecord is an uncapped run with the allocator's trace.
+	TaskRecord TaskKind = "record"
+	// TaskProbe is a run under a quota.
+	TaskProbe TaskKind = "probe"
+)
+
+// Task is one run that an agent is asked for.
+type Task struct {
+	ID       TaskID   `json:"id"`
+	Protocol int      `json:"protocol"`
+	Fence    Fence    `json:"fence"`
+	Attempt  int      `json:"attempt"`
+	Kind     TaskKind `json:"kind"`
+	Origin   Origin   `json:"origin"`
+	CellID   CellID   `json:"cell_id"`
+	Cell     Cell     `json:"cell"`
+	// Quota is the limit of the cell's kind; 0 for a recording.
+	Quota Bytes `json:"quota_bytes,omitempty"`
+	// TimeoutSeconds ends a run that hangs; counted from the runner's start
+	// of this run, imports excluded.
+	TimeoutSeconds int `json:"timeout_seconds"`
+}
+
+// Pool is the queue that this task belongs to.
+func (t Task) Pool() Pool { return PoolOf(t.Origin, t.Cell.GPU, t.Cell.Driver) }
+
+// Validate reports everything that makes a task unusable, at once. Agents call
+// it on what the queue delivers; a task that fails is dropped, never retried.
+func (t Task) Validate() error {
+	var errs []error
+	if t.Protocol != Version {
+		errs = append(errs, fmt.Errorf("protocol %d, this build speaks %d", t.Protocol, Version))
+	}
+	if t.ID == "" || t.Fence == 0 {
+		errs = append(errs, errors.New("no id or no fence"))
+	}
+	if t.CellID != t.Cell.ID() {
+		errs = append(errs, fmt.Errorf("cell id %s does not match the cell", t.CellID))
+	}
+	switch t.Kind {
+	case TaskRecord:
+		if t.Quota != 0 {
+			errs = append(errs, fmt.Errorf("a recording has no quota, got %d bytes", int64(t.Quota)))
+		}
+	case TaskProbe:
+		if t.Quota <= 0 {
+			errs = append(errs, fmt.Errorf("a probe needs a quota, got %d bytes", int64(t.Quota)))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("unknown kind %q", t.Kind))
+	}
+	if _, err := ParseQuotaKind(string(t.Cell.QuotaKind)); err != nil {
+		errs = append(errs, err)
+	}
+	if t.TimeoutSeconds <= 0 {
+		errs = append(errs, errors.New("no timeout"))
+	}
+	return errors.Join(errs...)
+}

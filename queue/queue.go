@@ -1,0 +1,92 @@
+// Package queue owns what a delivery is: the portable types and errors that
+// coordinator and agent share with any queue. The adapters natsq (NATS
+// JetStream) and memq (in memory) implement Queue, and queuetest is one suite
+// for both. It refuses to know what is done with a task.
+//
+// Two streams exist. Tasks is a work queue: each task lies under its pool and
+// its own id, and is gone once acked. Results keeps each report until the
+// coordinator has committed it. The queue is a cache of work, not the record:
+// acks are not fenced and can be lost in a crash, so a second execution of a
+// task must be harmless, and the coordinator publishes again what is missing.
+package queue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+var (
+	// ErrTooLarge is returned when a task or result exceeds the queue's
+	// message limit. It is permanent: retrying can never work.
+	ErrTooLarge = errors.New("message is larger than the queue takes")
+	// ErrFull is returned when the queue holds as many tasks as it may; the
+	// tasks published before stay, the rest can be published later.
+	ErrFull = errors.New("queue is full")
+	// ErrClosed is returned by calls after Close.
+	ErrClosed = errors.New("queue is closed")
+)
+
+// Delivery is one task in an agent's hands. Its lease runs out unless Extend is
+// called well within Lease; then another agent gets the task too.
+type Delivery interface {
+	// Task is the decoded task; Err is set instead when its bytes are not one.
+	Task() (proto.Task, error)
+	// Lease is how long the task stays ours without Extend.
+	Lease() time.Duration
+	// Extend renews the lease. An error means only that the queue could not
+	// be told; the run goes on, since results are fenced by the registry.
+	Extend(ctx context.Context) error
+	// Ack removes the task, after its result was reported. nil proves nothing
+	// about ownership.
+	Ack(ctx context.Context) error
+	// Retry gives the task back, not to be delivered before delay has passed.
+	Retry(ctx context.Context, delay time.Duration) error
+	// Drop removes a task that can never be run (undecodable, other protocol).
+	Drop(ctx context.Context, reason string) error
+}
+
+// Report is one result in the coordinator's hands. Reports come in order and
+// are delivered again until acked.
+type Report interface {
+	Result() (proto.Result, error)
+	Ack(ctx context.Context) error
+}
+
+// Queue is all that an adapter offers. Callers declare the part they use.
+type Queue interface {
+	// Publish adds tasks, all or nothing per batch of at most 1000, durable
+	// when it returns. It returns how many are in; with ErrFull or another
+	// error the first n are in and the rest are not. A task that lies in the
+	// queue already (same id and fence) is counted and not doubled.
+	Publish(ctx context.Context, tasks []proto.Task) (n int, err error)
+	// Waiting returns the ids of all tasks that lie in the queue, delivered
+	// or not.
+	Waiting(ctx context.Context) (map[proto.TaskID]bool, error)
+	// Remove takes tasks out of the queue; unknown ids are no error.
+	Remove(ctx context.Context, pool proto.Pool, ids []proto.TaskID) error
+	// Next waits for the next task of a pool. It returns ctx's error when the
+	// wait ends. It survives restarts of the queue's server.
+	Next(ctx context.Context, pool proto.Pool) (Delivery, error)
+
+	// Report stores a result, durable when it returns. A result that was
+	// reported already (same task, fence and agent) is stored once.
+	Report(ctx context.Context, r proto.Result) error
+	// NextReport waits for the next result. One consumer at a time (the
+	// leader); unacked reports are delivered again to the next consumer.
+	NextReport(ctx context.Context) (Report, error)
+	// ReportsPending is how many results are stored and not yet acked.
+	ReportsPending(ctx context.Context) (int, error)
+
+	// Announce makes an agent known until ttl has passed (at least a second).
+	Announce(ctx context.Context, a proto.AgentInfo, ttl time.Duration) error
+	// Retire removes an agent's announcement at once.
+	Retire(ctx context.Context, id proto.AgentID) error
+	// Agents lists the agents that are announced now, sorted by id.
+	Agents(ctx context.Context) ([]proto.AgentInfo, error)
+
+	// Close ends all waits and releases the connection.
+	Close() error
+}

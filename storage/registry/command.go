@@ -1,0 +1,106 @@
+package registry
+
+import (
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// Command is one entry of the replicated log: exactly one field beside Version
+// is set. Commands are data; times, ids and fits are computed before they are
+// proposed and travel as they are.
+type Command struct {
+	Version         int              `json:"v"`
+	AddSweep        *AddSweep        `json:"add_sweep,omitempty"`
+	CancelSweep     *CancelSweep     `json:"cancel_sweep,omitempty"`
+	Issue           *Issue           `json:"issue,omitempty"`
+	TakeResult      *TakeResult      `json:"take_result,omitempty"`
+	SetPrediction   *SetPrediction   `json:"set_prediction,omitempty"`
+	Settle          *Settle          `json:"settle,omitempty"`
+	SetCoefficients *SetCoefficients `json:"set_coefficients,omitempty"`
+	SetMember       *SetMember       `json:"set_member,omitempty"`
+}
+
+// CommandVersion is the newest command version this build applies.
+const CommandVersion = 1
+
+// AddSweep adds a submission and the records of cells not known yet. The same
+// id again changes nothing.
+type AddSweep struct {
+	ID     proto.MatrixID `json:"id"`
+	Name   string         `json:"name"`
+	Origin proto.Origin   `json:"origin"`
+	Search proto.Search   `json:"search"`
+	Source string         `json:"source"`
+	Cells  []proto.Cell   `json:"cells"`
+}
+
+// CancelSweep stops a sweep: cells that no other live sweep wants are settled
+// as cancelled and their open tasks closed.
+type CancelSweep struct {
+	ID proto.MatrixID `json:"id"`
+}
+
+// Issue opens tasks. Seen is the applied index of the view that the plan was
+// made from; a request whose record changed since (Record's own LastIndex) is
+// refused by being left out of the reply, and the plan is made again.
+type Issue struct {
+	Seen     uint64         `json:"seen"`
+	Requests []IssueRequest `json:"requests"`
+}
+
+// IssueRequest asks for one run of a cell.
+type IssueRequest struct {
+	Key            Key            `json:"key"`
+	Kind           proto.TaskKind `json:"kind"`
+	Quota          proto.Bytes    `json:"quota_bytes,omitempty"`
+	TimeoutSeconds int            `json:"timeout_seconds"`
+}
+
+// TakeResult offers an agent's result; the registry takes the first one under
+// the current fence and counts every other as late.
+type TakeResult struct {
+	Result proto.Result `json:"result"`
+}
+
+// SetPrediction stores what replay said of a cell's recording.
+type SetPrediction struct {
+	Key        Key              `json:"key"`
+	Prediction proto.Prediction `json:"prediction"`
+}
+
+// Settle ends a cell's search. A settled cell is never settled again.
+type Settle struct {
+	Key        Key        `json:"key"`
+	Settlement Settlement `json:"settlement"`
+	// Runs is how many runs the plan had seen; a different number refuses.
+	Runs int `json:"runs"`
+}
+
+// SetCoefficients commits a fit.
+type SetCoefficients struct {
+	Key      GroupKey             `json:"key"`
+	Models   []proto.Coefficients `json:"models"`
+	Evidence []proto.TaskID       `json:"evidence"`
+}
+
+// SetMember makes a coordinator's API address known to all.
+type SetMember struct {
+	Member Member `json:"member"`
+}
+
+// Reply is what Apply returns for a command.
+type Reply struct {
+	// Index is the raft index of the entry.
+	Index uint64 `json:"index"`
+	// Issued are the tasks that Issue opened, fence and id filled in.
+	Issued []proto.Task `json:"issued,omitempty"`
+	// Accepted is whether TakeResult, Settle, SetPrediction or
+	// SetCoefficients changed anything; Refused says why not.
+	Accepted bool   `json:"accepted"`
+	Refused  string `json:"refused,omitempty"`
+	// New, Known and Settled count the cells of AddSweep.
+	New     int `json:"new,omitempty"`
+	Known   int `json:"known,omitempty"`
+	Settled int `json:"settled,omitempty"`
+	// Closed are the open tasks that CancelSweep closed.
+	Closed []proto.Task `json:"closed,omitempty"`
+}

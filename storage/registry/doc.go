@@ -1,0 +1,8 @@
+// Package registry owns the replicated state of OOMFleet: sweeps, cells and
+// their runs, predictions, settlements and coefficients. It is pure: Machine
+// applies commands, View reads them, and a snapshot codec stores them. It
+// refuses to read a clock or a random source, to compute a float and to depend
+// on map order; package raftnode hosts it on hashicorp/raft.
+//
+// Start reading at View, then Command, then Machine.Apply.
+package registry

@@ -1,0 +1,121 @@
+package registry
+
+import (
+	"time"
+
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// Key identifies a cell's record: the same cell measured and simulated are two
+// records that never meet.
+type Key struct {
+	Origin proto.Origin `json:"origin"`
+	Cell   proto.CellID `json:"cell"`
+}
+
+// Sweep is one submission of a matrix.
+type Sweep struct {
+	ID     proto.MatrixID `json:"id"`
+	Name   string         `json:"name"`
+	Origin proto.Origin   `json:"origin"`
+	Search proto.Search   `json:"search"`
+	// Source is the matrix file as it was submitted, for people.
+	Source string `json:"source"`
+	// Cells are in canonical order (proto.Cell.Compare).
+	Cells     []proto.CellID `json:"cells"`
+	Cancelled bool           `json:"cancelled,omitempty"`
+	// Submitted is the log entry's time, Index its raft index.
+	Submitted time.Time `json:"submitted"`
+	Index     uint64    `json:"index"`
+}
+
+// Run is what the registry keeps of one accepted result; the rest of the
+// evidence is in the trace store under Evidence.
+type Run struct {
+	Task        proto.TaskID    `json:"task"`
+	Kind        proto.TaskKind  `json:"kind"`
+	Quota       proto.Bytes     `json:"quota_bytes,omitempty"`
+	Outcome     proto.Outcome   `json:"outcome"`
+	Why         string          `json:"why,omitempty"`
+	Agent       proto.AgentID   `json:"agent"`
+	Stack       proto.Stack     `json:"stack"`
+	Card        proto.Card      `json:"card"`
+	Meters      proto.Meters    `json:"meters"`
+	Seconds     float64         `json:"seconds"`
+	Trace       *proto.TraceRef `json:"trace,omitempty"`
+	AppliedTime time.Time       `json:"applied_time"`
+	Index       uint64          `json:"index"`
+}
+
+// OpenTask is a task that was issued and has no accepted result yet.
+type OpenTask struct {
+	Task   proto.Task `json:"task"`
+	Issued time.Time  `json:"issued"` // the log entry's time
+}
+
+// Record is all that is known of one cell of one origin.
+type Record struct {
+	Key    Key              `json:"key"`
+	Cell   proto.Cell       `json:"cell"`
+	Search proto.Search     `json:"search"`
+	Sweeps []proto.MatrixID `json:"sweeps"`
+	// Runs are accepted results in log order. NextRun numbers tasks.
+	Runs    []Run      `json:"runs,omitempty"`
+	Open    []OpenTask `json:"open,omitempty"`
+	NextRun int        `json:"next_run"`
+	// Prediction is read off the recording by replay; nil until then.
+	Prediction *proto.Prediction `json:"prediction,omitempty"`
+	// Settled is set once and final; nil while the cell is in work.
+	Settled *Settlement `json:"settled,omitempty"`
+	// Late counts results that came without a matching open task: doubled
+	// deliveries, results of cancelled tasks, results under an old fence.
+	Late int `json:"late,omitempty"`
+}
+
+// Settlement is the final word on a cell.
+type Settlement struct {
+	State    proto.CellState `json:"state"` // certified | predicted | bisected | adaptive | failed | cancelled
+	Reason   string          `json:"reason,omitempty"`
+	Boundary proto.Boundary  `json:"boundary"`
+	Index    uint64          `json:"index"`
+}
+
+// GroupKey identifies a set of coefficients.
+type GroupKey struct {
+	Origin    proto.Origin    `json:"origin"`
+	QuotaKind proto.QuotaKind `json:"quota_kind"`
+	// Group is the canonical JSON of the proto.Group.
+	Group string `json:"group"`
+}
+
+// CoefficientSet is one committed fit of one group.
+type CoefficientSet struct {
+	Key    GroupKey             `json:"key"`
+	Models []proto.Coefficients `json:"models"` // one per target
+	// Evidence are the tasks whose recordings went in, sorted.
+	Evidence []proto.TaskID `json:"evidence"`
+	// Revision counts commits of this key from 1; Index is the raft index.
+	Revision int       `json:"revision"`
+	Index    uint64    `json:"index"`
+	Fitted   time.Time `json:"fitted"`
+}
+
+// Member is a coordinator of the cluster: its raft id and its API's base URL,
+// so that followers can send writers to the leader.
+type Member struct {
+	ID  string `json:"id"`
+	API string `json:"api"`
+}
+
+// View is a consistent read of the whole registry at one log position. All that
+// it reaches is shared and must not be changed.
+type View struct {
+	AppliedIndex uint64
+	AppliedTime  time.Time
+	Sweeps       map[proto.MatrixID]*Sweep
+	Records      map[Key]*Record
+	Coefficients map[GroupKey]*CoefficientSet
+	Members      map[string]Member
+	// Late counts results for cells or tasks that the registry never knew.
+	Late int
+}
