@@ -23,7 +23,13 @@ type Command struct {
 const CommandVersion = 1
 
 // AddSweep adds a submission and the records of cells not known yet. The same
-// id again changes nothing.
+// id again changes nothing; the same id with other cells is refused.
+//
+// A cell that is known joins the sweep: its search is widened to what any of
+// its sweeps asks for. A settled record is reopened, keeping its runs, when it
+// was cancelled, when it failed (submitting again is how failed cells are
+// retried), or when the new sweep asks for more than those before (a stricter
+// certification, prediction instead of bisection, a wider range of quotas).
 type AddSweep struct {
 	ID     proto.MatrixID `json:"id"`
 	Name   string         `json:"name"`
@@ -73,9 +79,14 @@ type Settle struct {
 	Settlement Settlement `json:"settlement"`
 	// Runs is how many runs the plan had seen; a different number refuses.
 	Runs int `json:"runs"`
+	// Seen is the applied index of the view that the plan was made from; a
+	// record that changed since (a new sweep may have widened its search)
+	// refuses. Zero is not checked.
+	Seen uint64 `json:"seen,omitempty"`
 }
 
-// SetCoefficients commits a fit.
+// SetCoefficients commits a fit. The same models from the same evidence again
+// change nothing.
 type SetCoefficients struct {
 	Key      GroupKey             `json:"key"`
 	Models   []proto.Coefficients `json:"models"`
@@ -93,11 +104,13 @@ type Reply struct {
 	Index uint64 `json:"index"`
 	// Issued are the tasks that Issue opened, fence and id filled in.
 	Issued []proto.Task `json:"issued,omitempty"`
-	// Accepted is whether TakeResult, Settle, SetPrediction or
-	// SetCoefficients changed anything; Refused says why not.
+	// Accepted is whether the command changed what it is about. Refused says
+	// why not, in a sentence; it is empty when nothing is wrong and there was
+	// only nothing to do (the same command again).
 	Accepted bool   `json:"accepted"`
 	Refused  string `json:"refused,omitempty"`
-	// New, Known and Settled count the cells of AddSweep.
+	// New, Known and Settled count the cells of AddSweep as they stand after
+	// it: new to the registry, known and in work, known and settled.
 	New     int `json:"new,omitempty"`
 	Known   int `json:"known,omitempty"`
 	Settled int `json:"settled,omitempty"`

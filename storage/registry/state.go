@@ -59,17 +59,26 @@ type Record struct {
 	Cell   proto.Cell       `json:"cell"`
 	Search proto.Search     `json:"search"`
 	Sweeps []proto.MatrixID `json:"sweeps"`
-	// Runs are accepted results in log order. NextRun numbers tasks.
+	// Runs are accepted results in log order. NextRun numbers tasks, from 1.
 	Runs    []Run      `json:"runs,omitempty"`
 	Open    []OpenTask `json:"open,omitempty"`
 	NextRun int        `json:"next_run"`
+	// RunsBefore is how many of Runs were made before the record was last
+	// reopened by a new sweep: they stay evidence, but a limit on repeats
+	// counts from here, or a failed cell would be given up again at once.
+	RunsBefore int `json:"runs_before,omitempty"`
 	// Prediction is read off the recording by replay; nil until then.
 	Prediction *proto.Prediction `json:"prediction,omitempty"`
-	// Settled is set once and final; nil while the cell is in work.
+	// Settled is set once and stays, unless a new sweep reopens the record
+	// (see AddSweep); nil while the cell is in work.
 	Settled *Settlement `json:"settled,omitempty"`
 	// Late counts results that came without a matching open task: doubled
 	// deliveries, results of cancelled tasks, results under an old fence.
 	Late int `json:"late,omitempty"`
+	// LastIndex is the raft index of the last entry that changed what a plan
+	// reads here. Late alone does not move it: doubled deliveries must not
+	// make a plan stale.
+	LastIndex uint64 `json:"last_index"`
 }
 
 // Settlement is the final word on a cell.
@@ -105,6 +114,9 @@ type CoefficientSet struct {
 type Member struct {
 	ID  string `json:"id"`
 	API string `json:"api"`
+	// CommandVersion is the newest command version that the member's build
+	// applies. A version is proposed only when every voter has announced it.
+	CommandVersion int `json:"command_version,omitempty"`
 }
 
 // View is a consistent read of the whole registry at one log position. All that
@@ -114,7 +126,10 @@ type View struct {
 	AppliedTime  time.Time
 	Sweeps       map[proto.MatrixID]*Sweep
 	Records      map[Key]*Record
+	// Coefficients are the newest set of each key; History the sets before
+	// it, oldest first, at most HistoryLimit.
 	Coefficients map[GroupKey]*CoefficientSet
+	History      map[GroupKey][]*CoefficientSet
 	Members      map[string]Member
 	// Late counts results for cells or tasks that the registry never knew.
 	Late int

@@ -1,0 +1,145 @@
+package registry
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// States of a sweep in a proto.Report and a Summary.
+const (
+	SweepRunning   = "running"   // at least one cell is in work
+	SweepSettled   = "settled"   // every cell has settled
+	SweepCancelled = "cancelled" // cancelled; cells that had settled before keep their results
+)
+
+// Report is the status document of a sweep; false when there is none of that
+// id. Role is left to whoever answers.
+func (v View) Report(id proto.MatrixID) (proto.Report, bool) {
+	sweep := v.Sweeps[id]
+	if sweep == nil {
+		return proto.Report{}, false
+	}
+	report := proto.Report{
+		Matrix: proto.MatrixRef{Name: sweep.Name, ID: sweep.ID}, Origin: sweep.Origin,
+		Cells: make([]proto.CellReport, 0, len(sweep.Cells)), Coefficients: []proto.Coefficients{},
+		AppliedIndex: v.AppliedIndex,
+	}
+	groups := make(map[GroupKey]bool)
+	for _, cell := range sweep.Cells {
+		record := v.Records[Key{Origin: sweep.Origin, Cell: cell}]
+		row := record.report()
+		if sweep.Cancelled && record.Settled == nil {
+			row.State, row.Reason = proto.CellCancelled, "this sweep was cancelled; the cell goes on for another one"
+		}
+		count(&report.Counts, row.State, record.Settled != nil)
+		report.Cells = append(report.Cells, row)
+		groups[GroupOf(record)] = true
+	}
+	report.State = sweepState(sweep, report.Counts)
+	for _, key := range slices.SortedFunc(maps.Keys(groups), GroupKey.Compare) {
+		if set := v.Coefficients[key]; set != nil {
+			report.Coefficients = append(report.Coefficients, set.Models...)
+		}
+	}
+	return report, true
+}
+
+// State is how far the cell has come.
+func (r *Record) State() proto.CellState {
+	switch {
+	case r.Settled != nil:
+		return r.Settled.State
+	case len(r.Open) > 0:
+		return proto.CellRunning
+	case r.Prediction != nil && r.Prediction.Refused == "":
+		return proto.CellPredicted
+	case r.Recording() != nil:
+		return proto.CellRecorded
+	case len(r.Runs) > 0:
+		return proto.CellRunning // between two runs
+	}
+	return proto.CellPending
+}
+
+// report is the record as one row. The boundary is filled in once the cell has
+// settled; until then PredictedBytes is all that is claimed.
+func (r *Record) report() proto.CellReport {
+	row := proto.CellReport{
+		ID: r.Key.Cell, GPU: r.Cell.GPU, Driver: r.Cell.Driver, Workload: r.Cell.Workload,
+		SeqLen: r.Cell.SeqLen, Batch: r.Cell.Batch, ChunkSize: r.Cell.ChunkSize, Env: r.Cell.Env,
+		QuotaKind: r.Cell.QuotaKind, Origin: r.Key.Origin, State: r.State(), LateResults: r.Late,
+	}
+	if row.Env == nil {
+		row.Env = map[string]string{}
+	}
+	if r.Prediction != nil {
+		row.PredictedBytes = r.Prediction.Boundary.Boundary
+	}
+	if r.Settled != nil {
+		row.Boundary, row.Reason = r.Settled.Boundary, r.Settled.Reason
+	}
+	row.FailBands = notNil(row.FailBands)
+	for i := range r.Runs {
+		run := &r.Runs[i]
+		row.GPUSeconds += run.Seconds // in log order: the same sum everywhere
+		if run.Kind == proto.TaskProbe {
+			row.Probes++
+		}
+		if verdict := run.Outcome.Verdict(); row.Stack == nil && (verdict == proto.VerdictPass || verdict == proto.VerdictFail) {
+			row.Stack = &run.Stack
+		}
+	}
+	if recording := r.Recording(); recording != nil {
+		row.PeakAllocated = known(recording.Meters.PeakAllocated)
+		row.PeakReserved = known(recording.Meters.PeakReserved)
+		row.ProcessPeak = known(recording.Meters.ProcessPeak)
+		row.Trace, row.Stack = recording.Trace, &recording.Stack
+	}
+	return row
+}
+
+// known is a meter's value, 0 when it could not be read.
+func known(b *proto.Bytes) proto.Bytes {
+	if b == nil {
+		return 0
+	}
+	return *b
+}
+
+// count puts a cell into its bucket. A cell that is recorded or predicted but
+// not settled is in work, hence running.
+func count(c *proto.Counts, state proto.CellState, settled bool) {
+	c.Total++
+	switch {
+	case state == proto.CellPending:
+		c.Pending++
+	case state == proto.CellRunning, state == proto.CellRecorded, state == proto.CellPredicted && !settled:
+		c.Running++
+	case state == proto.CellPredicted:
+		c.Predicted++
+	case state == proto.CellCertified:
+		c.Certified++
+	case state == proto.CellBisected:
+		c.Bisected++
+	case state == proto.CellAdaptive:
+		c.Adaptive++
+	case state == proto.CellFailed:
+		c.Failed++
+	case state == proto.CellCancelled:
+		c.Cancelled++
+	default:
+		panic("registry: cell state " + string(state) + " has no bucket in proto.Counts")
+	}
+}
+
+func sweepState(s *Sweep, c proto.Counts) string {
+	switch {
+	case s.Cancelled:
+		return SweepCancelled
+	case c.Settled() == c.Total:
+		return SweepSettled
+	}
+	return SweepRunning
+}
