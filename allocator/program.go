@@ -1,0 +1,171 @@
+package allocator
+
+import "fmt"
+
+// opKind is one step of a compiled trace.
+type opKind uint8
+
+const (
+	opAlloc opKind = iota
+	opFree
+	opFreeDeferred
+	opComplete
+	opFlush
+)
+
+// op is one step: slot numbers name live blocks, so that a replay needs no map
+// of addresses. event is the step's index in the trace.
+type op struct {
+	size  int64
+	slot  int32
+	event int32
+	strm  int32
+	kind  opKind
+}
+
+// Program is a trace compiled for replay: the program's own allocations and
+// frees, and the recorded outcomes that the self-check compares with. It is
+// immutable and safe for concurrent replays.
+type Program struct {
+	ops     []op
+	slots   int
+	streams []int64 // handles by number
+	// addrs are the recorded addresses of allocations, in the order of opAlloc.
+	addrs    []uint64
+	segments []span // recorded segment_alloc and segment_map, in order
+	oomAt    int    // event of the first recorded oom, -1 without
+}
+
+// Events is how many allocations and frees a full replay executes.
+func (p *Program) Events() int {
+	n := 0
+	for i := range p.ops {
+		if k := p.ops[i].kind; k == opAlloc || k == opFree || k == opFreeDeferred {
+			n++
+		}
+	}
+	return n
+}
+
+// Compile checks a trace and turns it into a program. It refuses a trace whose
+// recording began late (a free of an unknown address) and one that allocates an
+// address twice. A trace that ends in an out-of-memory compiles up to there.
+func Compile(events []Event) (*Program, error) {
+	if len(events) > 1<<30 {
+		return nil, fmt.Errorf("the trace has %d events, more than a replay takes (2^30)", len(events))
+	}
+	c := compiler{p: &Program{oomAt: -1}, live: map[uint64]int32{}, deferred: map[uint64]int32{}, streams: map[int64]int32{}}
+	for i := 0; i < len(events); i++ {
+		skip, err := c.step(events, i)
+		if err != nil {
+			return nil, fmt.Errorf("event %d (%s of %#x, %d bytes): %w", i, events[i].Action, events[i].Addr, events[i].Size, err)
+		}
+		if c.p.oomAt >= 0 {
+			break
+		}
+		i += skip
+	}
+	c.p.slots = int(c.slots)
+	return c.p, nil
+}
+
+type compiler struct {
+	p        *Program
+	live     map[uint64]int32
+	deferred map[uint64]int32
+	streams  map[int64]int32
+	vacant   []int32
+	slots    int32
+	inBurst  bool
+}
+
+// step compiles event i and returns how many events behind it were consumed.
+func (c *compiler) step(events []Event, i int) (skip int, err error) {
+	e := events[i]
+	burst := e.Action == SegmentFree || e.Action == SegmentUnmap
+	if burst && !c.inBurst && c.emptied(events, i) {
+		c.p.ops = append(c.p.ops, op{kind: opFlush, event: int32(i)})
+	}
+	c.inBurst = burst
+	switch e.Action {
+	case Alloc:
+		return 0, c.alloc(e, i)
+	case FreeRequested:
+		return c.free(events, i)
+	case FreeCompleted:
+		if slot, ok := c.deferred[e.Addr]; ok {
+			delete(c.deferred, e.Addr)
+			c.p.ops = append(c.p.ops, op{kind: opComplete, slot: slot, event: int32(i)})
+			c.vacant = append(c.vacant, slot)
+		}
+	case SegmentAlloc, SegmentMap:
+		if e.Size <= 0 {
+			return 0, fmt.Errorf("a segment of no size")
+		}
+		c.p.segments = append(c.p.segments, span{e.Addr, e.Size})
+	case OOM:
+		c.p.oomAt = i
+	case SegmentFree, SegmentUnmap, Snapshot:
+	default:
+		return 0, fmt.Errorf("unknown action")
+	}
+	return 0, nil
+}
+
+// emptied is whether a burst of released segments is an empty_cache call of the
+// program. A burst that belongs to an allocation under pressure is followed by
+// the oom or by the driver's answer to the retry.
+func (c *compiler) emptied(events []Event, i int) bool {
+	for ; i < len(events); i++ {
+		switch events[i].Action {
+		case SegmentFree, SegmentUnmap, FreeCompleted:
+		case OOM, SegmentAlloc, SegmentMap:
+			return false
+		default:
+			return true
+		}
+	}
+	return true
+}
+
+func (c *compiler) alloc(e Event, i int) error {
+	if e.Size <= 0 || e.Size >= 1<<60 {
+		return fmt.Errorf("the size is not one that the allocator serves")
+	}
+	if _, ok := c.live[e.Addr]; ok {
+		return fmt.Errorf("the address is in use already: events are missing or out of order")
+	}
+	slot := c.slots
+	if n := len(c.vacant); n > 0 {
+		slot, c.vacant = c.vacant[n-1], c.vacant[:n-1]
+	} else {
+		c.slots++
+	}
+	c.live[e.Addr] = slot
+	st, ok := c.streams[e.Stream]
+	if !ok {
+		st = int32(len(c.p.streams))
+		c.streams[e.Stream] = st
+		c.p.streams = append(c.p.streams, e.Stream)
+	}
+	c.p.ops = append(c.p.ops, op{kind: opAlloc, size: e.Size, slot: slot, event: int32(i), strm: st})
+	c.p.addrs = append(c.p.addrs, e.Addr)
+	return nil
+}
+
+func (c *compiler) free(events []Event, i int) (skip int, err error) {
+	e := events[i]
+	slot, ok := c.live[e.Addr]
+	if !ok {
+		return 0, fmt.Errorf("the address was never allocated: the recording began late or lost its start")
+	}
+	delete(c.live, e.Addr)
+	if i+1 < len(events) && events[i+1].Action == FreeCompleted && events[i+1].Addr == e.Addr {
+		c.p.ops = append(c.p.ops, op{kind: opFree, slot: slot, event: int32(i)})
+		c.vacant = append(c.vacant, slot)
+		return 1, nil
+	}
+	c.p.ops = append(c.p.ops, op{kind: opFreeDeferred, slot: slot, event: int32(i)})
+	c.deferred[e.Addr] = slot
+	return 0, nil
+}

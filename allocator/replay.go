@@ -1,0 +1,152 @@
+package allocator
+
+import "fmt"
+
+// ReplayOptions are the parts of a replay beyond settings and limit.
+type ReplayOptions struct {
+	Limit  Limit
+	Layout Layout
+	// DeviceTotal is the card's total in bytes; 0 takes a default. It sizes
+	// the address space of expandable ranges only.
+	DeviceTotal int64
+	// Observe, when set, is called with each simulated event, addresses
+	// included, so that a what-if run can be written as a trace of its own.
+	Observe func(Event)
+}
+
+// Replay runs a trace under other settings and a limit. It is Compile followed
+// by Program.Replay.
+func Replay(events []Event, s Settings, l Limit) (ReplayResult, error) {
+	p, err := Compile(events)
+	if err != nil {
+		return ReplayResult{}, err
+	}
+	return p.Replay(s, ReplayOptions{Limit: l}), nil
+}
+
+// Replay executes the program under the given settings and limit and stops at
+// the first out-of-memory.
+func (p *Program) Replay(s Settings, o ReplayOptions) ReplayResult {
+	r := p.start(s, o)
+	r.run(len(p.ops))
+	return r.result()
+}
+
+// replay is one execution in progress. It can be copied (fork) and continued.
+type replay struct {
+	p     *Program
+	a     *Allocator
+	live  []int32 // block of each slot
+	at    int     // next op
+	oomAt int     // event of the refused allocation, -1 without
+	check *checker
+}
+
+func (p *Program) start(s Settings, o ReplayOptions) *replay {
+	a := New(s, o.Limit, o.DeviceTotal)
+	a.observe = o.Observe
+	a.place = newPlacer(o.Layout, p.segments)
+	for _, h := range p.streams {
+		a.stream(h) // numbers agree with the program's
+	}
+	return &replay{p: p, a: a, live: make([]int32, p.slots), oomAt: -1}
+}
+
+// run executes ops up to but not including end, or to the first refusal.
+func (r *replay) run(end int) {
+	a, set := r.a, &r.a.set
+	for ; r.at < end; r.at++ {
+		o := &r.p.ops[r.at]
+		switch o.kind {
+		case opAlloc:
+			id, ok := a.malloc(o.size, set.round(o.size), o.strm)
+			if !ok {
+				r.oomAt = int(o.event)
+				return
+			}
+			r.live[o.slot] = id
+			if r.check != nil {
+				r.check.alloc(r, o)
+			}
+		case opFree:
+			a.Free(r.live[o.slot])
+		case opFreeDeferred:
+			a.freeDeferred(r.live[o.slot])
+		case opComplete:
+			a.completeDeferred(r.live[o.slot])
+		case opFlush:
+			a.flush()
+		}
+	}
+}
+
+func (r *replay) result() ReplayResult {
+	s := r.a.stats
+	out := ReplayResult{
+		OOM: r.oomAt >= 0, OOMAt: r.oomAt,
+		PeakReserved: s.ReservedPeak, PeakAllocated: s.AllocatedPeak, PeakActive: s.ActivePeak,
+		Reserved: s.Reserved, Allocated: s.Allocated, Retries: s.Retries, OOMs: s.OOMs,
+	}
+	if out.OOM {
+		out.Tried = r.a.tried
+	}
+	return out
+}
+
+// checker compares a replay under the recorded settings with the recording.
+type checker struct {
+	report SelfCheckReport
+	next   int // next recorded allocation
+}
+
+func (c *checker) alloc(r *replay, o *op) {
+	want, got := r.p.addrs[c.next], r.a.blocks[r.live[o.slot]].addr
+	c.next++
+	c.report.Allocs++
+	if want != got {
+		c.miss(fmt.Sprintf("event %d: an allocation of %d bytes was recorded at %#x and replayed at %#x", o.event, o.size, want, got))
+	}
+}
+
+func (c *checker) miss(text string) {
+	if c.report.Mismatches == 0 {
+		c.report.First = text
+	}
+	c.report.Mismatches++
+}
+
+// SelfCheck replays a recording under the settings it was made with. It is
+// Compile followed by Program.SelfCheck.
+func SelfCheck(events []Event, s Settings) (SelfCheckReport, error) {
+	p, err := Compile(events)
+	if err != nil {
+		return SelfCheckReport{}, err
+	}
+	return p.SelfCheck(s), nil
+}
+
+// SelfCheck gives simulated segments the recorded addresses and compares where
+// each allocation lands: the k-th segment must have the recorded size, every
+// allocation the recorded place (allocator specification, replay rule 1).
+func (p *Program) SelfCheck(s Settings) SelfCheckReport {
+	r := p.start(s, ReplayOptions{})
+	r.check = &checker{}
+	segments := 0
+	r.a.observe = func(e Event) {
+		if e.Action == SegmentAlloc || e.Action == SegmentMap {
+			if segments >= len(p.segments) || p.segments[segments].size != e.Size {
+				r.check.miss(fmt.Sprintf("segment %d: the replay asks the driver for %d bytes, the recording shows another request there", segments, e.Size))
+			}
+			segments++
+		}
+	}
+	r.run(len(p.ops))
+	if r.oomAt >= 0 {
+		r.check.miss(fmt.Sprintf("event %d: the replay without a limit ran out of memory", r.oomAt))
+	}
+	if segments < len(p.segments) && p.oomAt < 0 {
+		r.check.miss(fmt.Sprintf("the recording shows %d segments, the replay asked for %d", len(p.segments), segments))
+	}
+	r.check.report.Segments = segments
+	return r.check.report
+}
