@@ -1,0 +1,129 @@
+package gpu
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/oomfleet/oomfleet/agent/probe"
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// Card is one GPU, held open. Its methods may be called from several goroutines
+// (NVML is thread-safe).
+type Card struct {
+	lib    *nvml
+	handle uintptr
+}
+
+// Open finds a card: by UUID ("GPU-..."), by index ("0", "1"), or the first one
+// when which is empty. It returns ErrNoDriver without a driver, and a sentence
+// that says what to do when there is no such card.
+func Open(which string) (*Card, error) {
+	lib, err := load()
+	if err != nil {
+		return nil, err
+	}
+	if s := lib.initV2(); s != statusOK {
+		return nil, fmt.Errorf("start NVML: %s", s.explain())
+	}
+	c := &Card{lib: lib}
+	if err := c.find(which); err != nil {
+		lib.shutdown()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Card) find(which string) error {
+	if strings.HasPrefix(which, "GPU-") {
+		if s := c.lib.byUUID(which, &c.handle); s != statusOK {
+			return fmt.Errorf("card %s: %s; nvidia-smi -L lists the cards of this machine", which, s.explain())
+		}
+		return nil
+	}
+	var count, index uint32
+	if s := c.lib.count(&count); s != statusOK {
+		return fmt.Errorf("count the cards: %s", s.explain())
+	}
+	if count == 0 {
+		return fmt.Errorf("the NVIDIA driver is here but shows no card: check nvidia-smi -L")
+	}
+	if which != "" {
+		if _, err := fmt.Sscanf(which, "%d", &index); err != nil || fmt.Sprint(index) != which {
+			return fmt.Errorf("card %q is neither an index nor a UUID that begins with GPU-", which)
+		}
+	}
+	if index >= count {
+		return fmt.Errorf("card %d does not exist: this machine has %d, counted from 0", index, count)
+	}
+	if s := c.lib.byIndex(index, &c.handle); s != statusOK {
+		return fmt.Errorf("open card %d: %s", index, s.explain())
+	}
+	return nil
+}
+
+// Close ends the use of NVML.
+func (c *Card) Close() { c.lib.shutdown() }
+
+// Identity reads model, driver, UUID and total memory, anew at each call: a
+// driver that was replaced under a running agent shows here as an error or as
+// another version.
+func (c *Card) Identity() (probe.Identity, error) {
+	var id probe.Identity
+	for _, field := range []struct {
+		what string
+		to   *string
+		get  func(*byte, uint32) status
+	}{
+		{"name", &id.GPU, func(b *byte, n uint32) status { return c.lib.name(c.handle, b, n) }},
+		{"UUID", &id.UUID, func(b *byte, n uint32) status { return c.lib.uuid(c.handle, b, n) }},
+		{"driver version", &id.Driver, c.lib.driver},
+	} {
+		text := make([]byte, 96)
+		if s := field.get(&text[0], uint32(len(text))); s != statusOK {
+			return id, fmt.Errorf("read the card's %s: %s", field.what, s.explain())
+		}
+		text, _, _ = bytes.Cut(text, []byte{0})
+		*field.to = strings.ToValidUTF8(string(text), "?")
+		if *field.to == "" || strings.HasPrefix(*field.to, "[") || strings.EqualFold(*field.to, "ERR!") {
+			return id, fmt.Errorf("the driver gives no %s for this card (%q): check nvidia-smi", field.what, *field.to)
+		}
+	}
+	var m memoryInfo
+	if s := c.lib.memory(c.handle, &m); s != statusOK {
+		return id, fmt.Errorf("read the card's memory: %s", s.explain())
+	}
+	id.Total = proto.Bytes(m.total)
+	return id, nil
+}
+
+// Sample reads the memory in use and the processes that hold it.
+func (c *Card) Sample() (probe.Sample, error) {
+	var m memoryInfo
+	if s := c.lib.memory(c.handle, &m); s != statusOK {
+		return probe.Sample{}, fmt.Errorf("read the card's memory: %s", s.explain())
+	}
+	out := probe.Sample{Total: proto.Bytes(m.total), Free: proto.Bytes(m.free), Used: proto.Bytes(m.used)}
+	infos := make([]processInfo, 64)
+	for {
+		n := uint32(len(infos))
+		s := c.lib.computeProc(c.handle, &n, &infos[0])
+		if s == statusInsufficientSize {
+			infos = make([]processInfo, int(n)+16)
+			continue
+		}
+		if s != statusOK {
+			return out, fmt.Errorf("list the card's processes: %s", s.explain())
+		}
+		for _, p := range infos[:n] {
+			seen := probe.Process{PID: int(p.pid)}
+			if p.used != usedUnknown {
+				used := proto.Bytes(p.used)
+				seen.Used = &used
+			}
+			out.Processes = append(out.Processes, seen)
+		}
+		return out, nil
+	}
+}
