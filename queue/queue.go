@@ -32,12 +32,15 @@ var (
 // Delivery is one task in an agent's hands. Its lease runs out unless Extend is
 // called well within Lease; then another agent gets the task too.
 type Delivery interface {
-	// Task is the decoded task; Err is set instead when its bytes are not one.
+	// Task decodes the task. An error means that its bytes are not one: Drop
+	// it. That its fields make sense is proto.Task.Validate's to say.
 	Task() (proto.Task, error)
 	// Lease is how long the task stays ours without Extend.
 	Lease() time.Duration
 	// Extend renews the lease. An error means only that the queue could not
-	// be told; the run goes on, since results are fenced by the registry.
+	// be told; the run goes on, since results are fenced by the registry. nil
+	// means that it was told, not that the task is still ours: after a lease
+	// ran out another agent may hold it too.
 	Extend(ctx context.Context) error
 	// Ack removes the task, after its result was reported. nil proves nothing
 	// about ownership.
@@ -48,45 +51,58 @@ type Delivery interface {
 	Drop(ctx context.Context, reason string) error
 }
 
-// Report is one result in the coordinator's hands. Reports come in order and
-// are delivered again until acked.
+// Report is one result in the coordinator's hands. Reports come in the order in
+// which they were stored; one that is not acked within a few seconds is
+// delivered again, to whoever asks then.
 type Report interface {
+	// Result decodes the result. An error means that its bytes are not one:
+	// Ack it, or it comes back for ever.
 	Result() (proto.Result, error)
 	Ack(ctx context.Context) error
 }
 
 // Queue is all that an adapter offers. Callers declare the part they use.
 type Queue interface {
-	// Publish adds tasks, all or nothing per batch of at most 1000, durable
-	// when it returns. It returns how many are in; with ErrFull or another
-	// error the first n are in and the rest are not. A task that lies in the
-	// queue already (same id and fence) is counted and not doubled.
+	// Publish adds tasks in batches of at most 1000, each all or nothing but
+	// for a queue that becomes full, and durable when it returns. n is how
+	// many are in; with an error tasks[n] is the first that is not: the
+	// culprit with ErrTooLarge, the first that found no room with ErrFull,
+	// and not known to be out when the queue did not answer. A task that lies
+	// in the queue already (same id and fence) is counted and not doubled; one
+	// of the same id and another fence is replaced; one that was taken and
+	// acked before is delivered again.
 	Publish(ctx context.Context, tasks []proto.Task) (n int, err error)
 	// Waiting returns the ids of all tasks that lie in the queue, delivered
-	// or not.
+	// or not. An empty answer never means that the work is done.
 	Waiting(ctx context.Context) (map[proto.TaskID]bool, error)
-	// Remove takes tasks out of the queue; unknown ids are no error.
+	// Remove takes tasks out of the queue, delivered or not; unknown ids are
+	// no error.
 	Remove(ctx context.Context, pool proto.Pool, ids []proto.TaskID) error
 	// Next waits for the next task of a pool. It returns ctx's error when the
-	// wait ends. It survives restarts of the queue's server.
+	// wait ends. It survives restarts of the queue's server. Each task goes to
+	// one of those who wait; it may be one that was delivered before.
 	Next(ctx context.Context, pool proto.Pool) (Delivery, error)
 
 	// Report stores a result, durable when it returns. A result that was
 	// reported already (same task, fence and agent) is stored once.
 	Report(ctx context.Context, r proto.Result) error
-	// NextReport waits for the next result. One consumer at a time (the
-	// leader); unacked reports are delivered again to the next consumer.
+	// NextReport waits for the next result, as Next does. It may be called
+	// again before the last report is acked, up to some tens of reports. One
+	// caller at a time (the leader); reports that an earlier leader left
+	// unacked come within a few seconds.
 	NextReport(ctx context.Context) (Report, error)
 	// ReportsPending is how many results are stored and not yet acked.
 	ReportsPending(ctx context.Context) (int, error)
 
-	// Announce makes an agent known until ttl has passed (at least a second).
+	// Announce makes an agent known until ttl has passed (in whole seconds,
+	// at least one), in place of what it announced before.
 	Announce(ctx context.Context, a proto.AgentInfo, ttl time.Duration) error
 	// Retire removes an agent's announcement at once.
 	Retire(ctx context.Context, id proto.AgentID) error
 	// Agents lists the agents that are announced now, sorted by id.
 	Agents(ctx context.Context) ([]proto.AgentInfo, error)
 
-	// Close ends all waits and releases the connection.
+	// Close ends all waits with ErrClosed and releases the connection. What
+	// was delivered and not acked goes to others when its lease is up.
 	Close() error
 }

@@ -66,10 +66,10 @@ func (c *Card) find(which string) error {
 // Close ends the use of NVML.
 func (c *Card) Close() { c.lib.shutdown() }
 
-// Identity reads model, driver, UUID and total memory, anew at each call: a
+// Identify reads model, driver, UUID and total memory, anew at each call: a
 // driver that was replaced under a running agent shows here as an error or as
 // another version.
-func (c *Card) Identity() (probe.Identity, error) {
+func (c *Card) Identify() (probe.Identity, error) {
 	var id probe.Identity
 	for _, field := range []struct {
 		what string

@@ -21,7 +21,7 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer card.Close()
-	id, err := card.Identity()
+	id, err := card.Identify()
 	if err != nil {
 		t.Fatal(err)
 	}

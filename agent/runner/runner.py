@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 
 PROTOCOL = 1
 EVENTS_FD = int(os.environ.get("OOMFLEET_EVENTS_FD", "3"))
@@ -281,13 +282,20 @@ def guarded_run(request, run, torch, began):
     run.now = "done"
     meters = run.read_meters()
     seconds = time.monotonic() - began
-    snapshot = torch.cuda.memory._snapshot()
+    snapshot = take_snapshot(torch)
     truncated = send_trace(torch, run.id, snapshot) if request.get("record") else False
     # Only now may the check itself allocate: peaks and trace are taken.
     finite = all(bool(torch.isfinite(t.detach().cpu()).all()) for t in tensors_of(output) if t.is_floating_point())
     emit("done", id=run.id, meters=meters, output_finite=finite, dtypes=run.dtypes, seconds=seconds,
          settings=settings_of(snapshot), trace_truncated=truncated)
     return 0
+
+
+def take_snapshot(torch):
+    """The allocator's snapshot; the cudaMallocAsync backend has none and keeps no trace."""
+    if torch.cuda.get_allocator_backend() != "native":
+        return {"allocator_settings": {"backend": torch.cuda.get_allocator_backend()}}
+    return torch.cuda.memory._snapshot()
 
 
 def settings_of(snapshot):
@@ -302,7 +310,7 @@ def report_failure(request, run, error, began):
 
         if run and torch.cuda.is_initialized():
             meters = run.read_meters()
-            snapshot = torch.cuda.memory._snapshot()
+            snapshot = take_snapshot(torch)
             settings = settings_of(snapshot)
             if request.get("record"):
                 send_trace(torch, run.id, snapshot)
@@ -387,6 +395,8 @@ class Parent:
         self.buffer = b""
 
     def hello(self):
+        # Threads of imported libraries are idle at a fork and gone in the child, which uses none of them.
+        warnings.filterwarnings("ignore", message=".*use of fork.*", category=DeprecationWarning)
         import torch
 
         try:

@@ -41,8 +41,9 @@ type Driver interface {
 	// Delete removes the object; one that is not there is no error.
 	// It fails with ErrRefused, ErrClockSkew.
 	Delete(ctx context.Context, key string) error
-	// List yields the keys that begin with prefix, in ascending order. An
-	// error is yielded once, last. SHA256 may be missing from the infos.
+	// List yields the objects whose keys begin with prefix, those of one
+	// folder in ascending order. An error is yielded once, last. SHA256 may be
+	// missing from the infos.
 	List(ctx context.Context, prefix string) iter.Seq2[Object, error]
 }
 

@@ -13,7 +13,7 @@ var (
 	// ErrRefused is returned when the store turns us away for good: wrong
 	// credentials, region, bucket or permissions. The message names the option
 	// to change; trying again without changing it is useless.
-	ErrRefused = errors.New("trace store refused")
+	ErrRefused = errors.New("trace store cannot be used")
 	// ErrClockSkew is returned when this machine's clock is too far from the
 	// store's. The message shows both times.
 	ErrClockSkew = errors.New("clock differs from the trace store's")
