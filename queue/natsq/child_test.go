@@ -1,0 +1,3 @@
+package natsq_test
+
+func serve() bool { return false }

@@ -1,0 +1,166 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/oomfleet/oomfleet/queue"
+)
+
+// requestLimit bounds one request to the server when the caller's ctx has no
+// deadline. A sync of a slow disk fits in; a dead server is noticed.
+const requestLimit = 10 * time.Second
+
+// errReconnected ends a pull whose request the server has forgotten.
+var errReconnected = errors.New("reconnected")
+
+// Queue is a connection to one NATS server or cluster. All methods are safe for
+// concurrent use.
+type Queue struct {
+	cfg Config
+	nc  *nats.Conn
+	js  jetstream.JetStream
+
+	// mu guards closed, waits and pulls.
+	mu     sync.Mutex
+	closed bool
+	// waits are the cancel functions of all waits; true for a pull, which
+	// also ends (to begin again) at a reconnect.
+	waits map[*context.CancelCauseFunc]bool
+	pulls map[string]pullConsumer
+}
+
+// Open connects, makes what is missing of the streams and the bucket, and
+// refuses streams with other settings. An unreachable server is one sentence
+// that names the URL. From then on the connection heals itself for ever; Close
+// ends it.
+func Open(ctx context.Context, cfg Config) (*Queue, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("open queue: %w", err)
+	}
+	q := &Queue{cfg: cfg.withDefaults(), waits: map[*context.CancelCauseFunc]bool{}, pulls: map[string]pullConsumer{}}
+	nc, err := nats.Connect(cfg.URL, q.options(ctx)...)
+	if err != nil {
+		return nil, fmt.Errorf("queue at %s does not answer: %w", cfg.shownURL(), err)
+	}
+	q.nc = nc
+	q.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(requestLimit))
+	if err == nil {
+		err = q.ensure(ctx)
+	}
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("open queue at %s: %w", cfg.shownURL(), err)
+	}
+	return q, nil
+}
+
+func (q *Queue) options(ctx context.Context) []nats.Option {
+	timeout := 3 * time.Second
+	if end, ok := ctx.Deadline(); ok {
+		timeout = max(min(timeout, time.Until(end)), time.Millisecond)
+	}
+	opts := []nats.Option{
+		nats.Name(q.cfg.Name), nats.Timeout(timeout),
+		nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond), nats.IgnoreAuthErrorAbort(),
+		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			q.cfg.Log.Warn("queue connection error", "error", err)
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				q.cfg.Log.Warn("queue connection lost", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) {
+			q.cfg.Log.Info("queue connection restored")
+			q.endWaits(errReconnected)
+		}),
+	}
+	if q.cfg.CredsFile != "" {
+		opts = append(opts, nats.UserCredentials(q.cfg.CredsFile))
+	}
+	if q.cfg.CAFile != "" {
+		opts = append(opts, nats.RootCAs(q.cfg.CAFile))
+	}
+	if q.cfg.CertFile != "" {
+		opts = append(opts, nats.ClientCert(q.cfg.CertFile, q.cfg.KeyFile))
+	}
+	return opts
+}
+
+// Close ends all waits with queue.ErrClosed and releases the connection. What
+// was delivered and not acked goes to another agent when its lease is up.
+func (q *Queue) Close() error {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.endWaits(queue.ErrClosed)
+	q.nc.Close()
+	return nil
+}
+
+// endWaits ends every wait with cause, or the pulls alone for errReconnected.
+func (q *Queue) endWaits(cause error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for cancel, pull := range q.waits {
+		if pull || cause != errReconnected {
+			(*cancel)(cause)
+		}
+	}
+}
+
+// scope is ctx, ended with queue.ErrClosed by Close, and with errReconnected by
+// a reconnect if it is for a pull. end must be called.
+func (q *Queue) scope(ctx context.Context, pull bool) (scoped context.Context, end func()) {
+	scoped, cancel := context.WithCancelCause(ctx)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		cancel(queue.ErrClosed)
+	}
+	key := &cancel
+	q.waits[key] = pull
+	return scoped, func() {
+		q.mu.Lock()
+		delete(q.waits, key)
+		q.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+// call runs one operation under a scope and a deadline, and names op and the
+// reason that a caller can act on in its error.
+func (q *Queue) call(ctx context.Context, op string, do func(context.Context) error) error {
+	scoped, end := q.scope(ctx, false)
+	defer end()
+	limited, cancel := context.WithTimeout(scoped, requestLimit)
+	defer cancel()
+	if err := do(limited); err != nil {
+		return fmt.Errorf("%s: %w", op, q.explain(scoped, err))
+	}
+	return nil
+}
+
+// explain replaces an error that only says "context canceled" by its cause, and
+// names the URL where the server did not answer.
+func (q *Queue) explain(scoped context.Context, err error) error {
+	switch cause := context.Cause(scoped); {
+	case errors.Is(cause, queue.ErrClosed):
+		return queue.ErrClosed
+	case cause != nil && errors.Is(err, scoped.Err()):
+		return cause
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return queue.ErrClosed
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("queue at %s does not answer: %w", q.cfg.shownURL(), err)
+	}
+	return err
+}

@@ -1,0 +1,111 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// markerTTL is how long the bucket keeps the marker of a key that expired. The
+// server needs one to allow a time to live per key, in whole seconds.
+const markerTTL = time.Second
+
+func (q *Queue) ensurePresence(ctx context.Context) error {
+	_, err := q.js.KeyValue(ctx, PresenceBucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		_, err = q.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: PresenceBucket, Description: "agents that are alive", History: 1,
+			LimitMarkerTTL: markerTTL, Storage: jetstream.FileStorage, Replicas: q.cfg.Replicas,
+		})
+		if errors.Is(err, jetstream.ErrBucketExists) {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", PresenceBucket, explainServer(err))
+	}
+	return nil
+}
+
+// presence runs do on the bucket, made anew if the server lost it.
+func (q *Queue) presence(ctx context.Context, op string, do func(context.Context, jetstream.KeyValue) error) error {
+	return q.call(ctx, op, func(ctx context.Context) error {
+		kv, err := q.js.KeyValue(ctx, PresenceBucket)
+		if errors.Is(err, jetstream.ErrBucketNotFound) {
+			if err := q.ensurePresence(ctx); err != nil {
+				return err
+			}
+			kv, err = q.js.KeyValue(ctx, PresenceBucket)
+		}
+		if err != nil {
+			return err
+		}
+		return do(ctx, kv)
+	})
+}
+
+// Announce implements queue.Queue. The time to live is rounded up to a second.
+func (q *Queue) Announce(ctx context.Context, a proto.AgentInfo, ttl time.Duration) error {
+	return q.presence(ctx, "announce agent "+string(a.ID), func(ctx context.Context, _ jetstream.KeyValue) error {
+		if err := checkToken("agent id", string(a.ID)); err != nil {
+			return err
+		}
+		data, err := json.Marshal(a)
+		if err != nil {
+			return err
+		}
+		ttl = (ttl + time.Second - 1).Truncate(time.Second)
+		// The client's Put takes no time to live, so this writes to the
+		// bucket's stream as Put does.
+		_, err = q.js.Publish(ctx, "$KV."+PresenceBucket+"."+string(a.ID), data, jetstream.WithMsgTTL(max(ttl, time.Second)))
+		return publishError(err)
+	})
+}
+
+// Retire implements queue.Queue.
+func (q *Queue) Retire(ctx context.Context, id proto.AgentID) error {
+	return q.presence(ctx, "retire agent "+string(id), func(ctx context.Context, kv jetstream.KeyValue) error {
+		if err := checkToken("agent id", string(id)); err != nil {
+			return err
+		}
+		return kv.Purge(ctx, string(id), jetstream.PurgeTTL(markerTTL))
+	})
+}
+
+// Agents implements queue.Queue. An announcement that cannot be read is left
+// out and logged.
+func (q *Queue) Agents(ctx context.Context) (agents []proto.AgentInfo, err error) {
+	err = q.presence(ctx, "list agents", func(ctx context.Context, kv jetstream.KeyValue) error {
+		keys, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = keys.Stop() }() // the list is complete by then
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case entry := <-keys.Updates():
+				if entry == nil { // all that was there has come
+					return nil
+				}
+				var a proto.AgentInfo
+				if err := json.Unmarshal(entry.Value(), &a); err != nil {
+					q.cfg.Log.Warn("announcement cannot be read", "agent", entry.Key(), "error", err)
+					continue
+				}
+				agents = append(agents, a)
+			}
+		}
+	})
+	slices.SortFunc(agents, func(a, b proto.AgentInfo) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return agents, err
+}

@@ -1,0 +1,57 @@
+package natsq
+
+import (
+	"context"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// Waiting implements queue.Queue. The server lists 100,000 subjects at a time;
+// a task that is acked while they are read may hide another one. Publishing
+// that one again finds it in the queue.
+func (q *Queue) Waiting(ctx context.Context) (ids map[proto.TaskID]bool, err error) {
+	err = q.call(ctx, "list waiting tasks", func(ctx context.Context) error {
+		s, err := q.stream(ctx, TasksStream)
+		if err != nil {
+			return err
+		}
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter(taskPrefix+">"))
+		if err != nil {
+			return err
+		}
+		ids = make(map[proto.TaskID]bool, len(info.State.Subjects))
+		for subject := range info.State.Subjects {
+			ids[proto.TaskID(subject[strings.LastIndexByte(subject, '.')+1:])] = true
+		}
+		return nil
+	})
+	return ids, err
+}
+
+// Remove implements queue.Queue. A task that an agent holds is removed too; the
+// agent's later ack finds nothing and is no error.
+func (q *Queue) Remove(ctx context.Context, pool proto.Pool, ids []proto.TaskID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	var s jetstream.Stream
+	err := q.call(ctx, "remove tasks", func(ctx context.Context) (err error) {
+		if err := checkToken("pool", string(pool)); err != nil {
+			return err
+		}
+		s, err = q.stream(ctx, TasksStream)
+		return err
+	})
+	for i := 0; err == nil && i < len(ids); i++ {
+		err = q.call(ctx, "remove task "+string(ids[i]), func(ctx context.Context) error {
+			if err := checkToken("task id", string(ids[i])); err != nil {
+				return err
+			}
+			return s.Purge(ctx, jetstream.WithPurgeSubject(taskSubject(pool, ids[i])))
+		})
+	}
+	return err
+}
