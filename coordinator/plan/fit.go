@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/oomfleet/oomfleet/proto"
@@ -31,9 +32,9 @@ func memberOf(rec *registry.Record) member {
 //
 // The group of a cell with no recording is not known (its CUDA and torch are
 // not), so a cell in work holds back every group that it may come to.
-func (p *Planner) fits(v registry.View) []registry.GroupKey {
+func (p *Planner) fits(v registry.View) []Fit {
 	waiting := make(map[registry.GroupKey]bool)
-	fresh := make(map[registry.GroupKey]registry.GroupKey) // group to family
+	fresh := make(map[registry.GroupKey]bool) // groups with a recording that no fit has seen
 	for _, c := range p.cells {
 		m := c.member
 		if !m.settled {
@@ -44,39 +45,27 @@ func (p *Planner) fits(v registry.View) []registry.GroupKey {
 			continue
 		}
 		if set := v.Coefficients[m.group]; set == nil || !holds(set.Evidence, m.task) {
-			fresh[m.group] = m.family
+			fresh[m.group] = true
 		}
 	}
-	var due []registry.GroupKey
-	for group, family := range fresh {
-		if !waiting[family] {
-			due = append(due, group)
+	due := make(map[registry.GroupKey][]*registry.Record)
+	for _, c := range p.cells {
+		if m := c.member; m.task != "" && fresh[m.group] && !waiting[m.family] {
+			due[m.group] = append(due[m.group], c.record)
 		}
 	}
-	slices.SortFunc(due, func(a, b registry.GroupKey) int {
-		return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.QuotaKind, b.QuotaKind), cmp.Compare(a.Group, b.Group))
-	})
-	return due
+	var fits []Fit
+	for _, key := range slices.SortedFunc(maps.Keys(due), registry.GroupKey.Compare) {
+		slices.SortFunc(due[key], func(a, b *registry.Record) int {
+			return cmp.Or(a.Cell.SeqLen-b.Cell.SeqLen, a.Cell.Batch-b.Cell.Batch, cmp.Compare(a.Key.Cell, b.Key.Cell))
+		})
+		fits = append(fits, Fit{Key: key, Records: due[key]})
+	}
+	return fits
 }
 
 // holds searches committed evidence, which the registry keeps sorted.
 func holds(evidence []proto.TaskID, task proto.TaskID) bool {
 	_, found := slices.BinarySearch(evidence, task)
-	return found
-}
-
-// Recordings are the records of a group that have a recording, by length,
-// batch and cell; none when the view has no such group. They are what a fit of
-// the group takes.
-func Recordings(v registry.View, key registry.GroupKey) []*registry.Record {
-	var found []*registry.Record
-	for _, rec := range v.Records {
-		if rec.Recording() != nil && registry.GroupOf(rec) == key {
-			found = append(found, rec)
-		}
-	}
-	slices.SortFunc(found, func(a, b *registry.Record) int {
-		return cmp.Or(a.Cell.SeqLen-b.Cell.SeqLen, a.Cell.Batch-b.Cell.Batch, cmp.Compare(a.Key.Cell, b.Key.Cell))
-	})
 	return found
 }

@@ -159,8 +159,8 @@ func (h *history) show(out *bytes.Buffer) error {
 		}
 	}
 	for _, f := range a.Fit {
-		fmt.Fprintf(out, "fit %s %s, recordings:", f.Origin, f.QuotaKind)
-		for _, rec := range Recordings(v, f) {
+		fmt.Fprintf(out, "fit %s %s, recordings:", f.Key.Origin, f.Key.QuotaKind)
+		for _, rec := range f.Records {
 			fmt.Fprintf(out, " L%d", rec.Cell.SeqLen)
 		}
 		fmt.Fprintln(out)
@@ -232,10 +232,10 @@ func (h *history) fitted() error {
 	if err != nil {
 		return err
 	}
-	v := h.machine.View()
-	for _, key := range a.Fit {
+	for _, f := range a.Fit {
+		key := f.Key
 		set := registry.SetCoefficients{Key: key}
-		for _, rec := range Recordings(v, key) {
+		for _, rec := range f.Records {
 			set.Evidence = append(set.Evidence, rec.Recording().Task)
 			set.Models = []proto.Coefficients{{Group: rec.Group(), QuotaKind: key.QuotaKind, Origin: key.Origin, Target: "reserved"}}
 		}

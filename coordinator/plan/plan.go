@@ -31,7 +31,7 @@ type Actions struct {
 	Settle []registry.Settle
 	// Fit are groups of which all cells have settled and whose recordings are
 	// not yet in the committed coefficients.
-	Fit []registry.GroupKey
+	Fit []Fit
 }
 
 // Empty reports whether there is nothing to do.
@@ -48,6 +48,14 @@ type Replay struct {
 	// device or process quota pays beside the allocator. Step is the grid.
 	Overhead proto.Bytes
 	Step     proto.Bytes
+}
+
+// Fit asks for the coefficients of a group.
+type Fit struct {
+	Key registry.GroupKey
+	// Records are all of the group that have a recording, by length, batch and
+	// cell.
+	Records []*registry.Record
 }
 
 // Next says what to do in this view. It looks at nothing else, and the same

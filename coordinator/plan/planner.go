@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/oomfleet/oomfleet/storage/registry"
@@ -46,8 +45,8 @@ func (p *Planner) Next(v registry.View) Actions {
 		*p = Planner{}
 		return p.Next(v)
 	}
-	if !slices.IsSortedFunc(p.order, compareKeys) {
-		slices.SortFunc(p.order, compareKeys)
+	if !slices.IsSortedFunc(p.order, registry.Key.Compare) {
+		slices.SortFunc(p.order, registry.Key.Compare)
 	}
 	var a Actions
 	for _, key := range p.order {
@@ -56,9 +55,4 @@ func (p *Planner) Next(v registry.View) Actions {
 	}
 	a.Fit = p.fits(v)
 	return a
-}
-
-// compareKeys is the canonical order of records: origin, then cell id.
-func compareKeys(a, b registry.Key) int {
-	return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Cell, b.Cell))
 }

@@ -1,0 +1,239 @@
+// Package coordinator owns the service that turns the registry's state into
+// work: the leader's loop (plan, commit, publish), the intake of results, the
+// replays and fits, the audit of the queue, and the entry points for submitting
+// and cancelling a matrix. It refuses to decide: what comes next is package
+// plan's word, what a command does is the registry's. It keeps nothing that a
+// new leader would miss; what it remembers only saves work.
+//
+// Every node runs a Coordinator. Its duties run while the node leads, and end
+// with the leadership. Commit first, publish after: a task that was committed
+// and not published (a crash in between, a full queue, a queue that lost its
+// disk) is found by the audit.
+//
+// Start reading at Coordinator.Run, then duty (one term of leadership).
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oomfleet/oomfleet/allocator"
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/queue"
+	"github.com/oomfleet/oomfleet/storage/registry"
+	"github.com/oomfleet/oomfleet/storage/trace"
+)
+
+// Registry is this node's replica of the replicated state.
+type Registry interface {
+	// Propose commits a command and returns what Apply made of it, applied
+	// here too. It fails with registry.ErrNotLeader (nothing was written),
+	// registry.ErrUncertain (perhaps committed; every command bears being
+	// proposed again), registry.ErrTooLarge and registry.ErrClosed.
+	Propose(ctx context.Context, cmd registry.Command) (registry.Reply, error)
+	// View is what this node has applied. It never fails or blocks.
+	View() registry.View
+	// Changed returns a channel that is closed once the applied index is
+	// above after; at once if it is so already.
+	Changed(after uint64) <-chan struct{}
+	// Leadership says whether this node leads and has applied everything that
+	// was committed before it did; the channel is closed when that changes.
+	Leadership() (leading bool, changed <-chan struct{})
+}
+
+// Queue is the part of the work queue that a coordinator uses; see queue.Queue
+// for how each method fails.
+type Queue interface {
+	Publish(ctx context.Context, tasks []proto.Task) (n int, err error)
+	Waiting(ctx context.Context) (map[proto.TaskID]bool, error)
+	Remove(ctx context.Context, pool proto.Pool, ids []proto.TaskID) error
+	NextReport(ctx context.Context) (queue.Report, error)
+	ReportsPending(ctx context.Context) (int, error)
+	Agents(ctx context.Context) ([]proto.AgentInfo, error)
+}
+
+// Traces reads recordings; see trace.Store for how it fails.
+type Traces interface {
+	GetTrace(ctx context.Context, digest proto.Digest) ([]allocator.Event, trace.Meta, error)
+}
+
+// Config is how a coordinator behaves; the zero value is the default.
+type Config struct {
+	// AuditEvery is how often the leader compares the registry with the queue;
+	// 0 is 5 s.
+	AuditEvery time.Duration
+	// Pause is how long the leader waits after something failed that may pass
+	// (no connection, no quorum); 0 is 1 s.
+	Pause time.Duration
+	// ReplayWorkers is how many recordings are replayed at once; 0 is the
+	// number of CPUs.
+	ReplayWorkers int
+}
+
+// Validate returns every problem of c at once.
+func (c Config) Validate() error {
+	var errs []error
+	if c.AuditEvery < 0 || c.Pause < 0 {
+		errs = append(errs, errors.New("audit interval and pause cannot be negative"))
+	}
+	if c.ReplayWorkers < 0 {
+		errs = append(errs, errors.New("replay workers cannot be negative"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	if c.AuditEvery == 0 {
+		c.AuditEvery = 5 * time.Second
+	}
+	if c.Pause == 0 {
+		c.Pause = time.Second
+	}
+	if c.ReplayWorkers == 0 {
+		c.ReplayWorkers = runtime.NumCPU()
+	}
+	return c
+}
+
+// Deps are what a coordinator works with; all but Log and Metrics are required.
+type Deps struct {
+	Registry Registry
+	Queue    Queue
+	Traces   Traces
+	// Log receives what happens; nil drops it.
+	Log *slog.Logger
+	// Metrics is where the metrics are registered, once for each Coordinator;
+	// nil keeps them to itself.
+	Metrics prometheus.Registerer
+}
+
+// Coordinator runs one node's share of the service. Its methods are safe for
+// concurrent use; Run is called once.
+type Coordinator struct {
+	cfg      Config
+	registry Registry
+	queue    Queue
+	traces   Traces
+	log      *slog.Logger
+	metrics  *metrics
+}
+
+// New returns a coordinator and starts nothing. It fails on a bad
+// configuration, a missing dependency, or metrics that are registered already.
+func New(cfg Config, deps Deps) (*Coordinator, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("configure coordinator: %w", err)
+	}
+	if deps.Registry == nil || deps.Queue == nil || deps.Traces == nil {
+		return nil, errors.New("configure coordinator: registry, queue and traces are required")
+	}
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	m, err := newMetrics(deps.Metrics, deps.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("register coordinator metrics: %w", err)
+	}
+	return &Coordinator{
+		cfg: cfg.withDefaults(), registry: deps.Registry, queue: deps.Queue, traces: deps.Traces,
+		log: deps.Log.With("component", "coordinator"), metrics: m,
+	}, nil
+}
+
+// Run carries out the leader's duties whenever this node leads, and blocks
+// until ctx ends and everything that it started has ended; a replay that has
+// begun is finished first (seconds). It returns nil then, and an error when the
+// registry's node or the queue was closed under it.
+func (c *Coordinator) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		leading, changed := c.registry.Leadership()
+		if !leading {
+			select {
+			case <-ctx.Done():
+			case <-changed:
+			}
+			continue
+		}
+		c.log.Info("leading")
+		err := c.lead(ctx, changed)
+		switch {
+		case ctx.Err() != nil:
+		case final(err):
+			return err
+		case errors.Is(err, errLeadershipLost):
+			c.log.Info("leadership ended")
+		default: // a proposal was refused before the change was announced
+			c.log.Info("leadership ended", "why", err)
+			pause(ctx, c.cfg.Pause, changed)
+		}
+	}
+	return nil
+}
+
+// errLeadershipLost is the cause with which duties end when the node stops
+// leading.
+var errLeadershipLost = errors.New("leadership lost")
+
+// lead runs the duties of one term until leadership changes, ctx ends or one of
+// them cannot go on, and joins them. It returns the first cause.
+func (c *Coordinator) lead(parent context.Context, changed <-chan struct{}) error {
+	ctx, end := context.WithCancelCause(parent)
+	defer end(nil)
+	d := newDuty(c)
+	var wg sync.WaitGroup
+	for _, run := range []func(context.Context) error{
+		d.loop,
+		c.intake,
+		func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+				return errLeadershipLost
+			}
+		},
+	} {
+		wg.Go(func() {
+			if err := run(ctx); err != nil {
+				end(err)
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// final reports whether an error means that this service can never go on.
+func final(err error) bool {
+	return errors.Is(err, registry.ErrClosed) || errors.Is(err, queue.ErrClosed)
+}
+
+// stepDown reports whether an error ends the duties: another node leads, or
+// nothing works any more.
+func stepDown(err error) bool {
+	return errors.Is(err, registry.ErrNotLeader) || final(err)
+}
+
+// pause waits for d, or until ctx ends or wake is closed.
+func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-wake:
+	case <-timer.C:
+	}
+}
+
+// propose commits a command of this build's version.
+func (c *Coordinator) propose(ctx context.Context, cmd registry.Command) (registry.Reply, error) {
+	cmd.Version = registry.CommandVersion
+	return c.registry.Propose(ctx, cmd)
+}

@@ -1,0 +1,207 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/oomfleet/oomfleet/coordinator/plan"
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/queue"
+	"github.com/oomfleet/oomfleet/storage/registry"
+)
+
+const (
+	// batch is how many tasks go into one log entry and one publish; both the
+	// registry's log and the queue take a thousand with room to spare.
+	batch = 500
+	// settling is how many settlements are proposed at once: enough to share
+	// the log's fsync, few enough to leave the results their turn.
+	settling = 32
+)
+
+// duty is one term of leadership. All of it belongs to the goroutine of loop;
+// what it remembers only saves work.
+type duty struct {
+	*Coordinator
+	planner plan.Planner
+	replays *jobs[registry.Key]
+	fits    *jobs[registry.GroupKey]
+	// tried are the recordings of the last fit of a group, so that a group
+	// with too few of them is not tried again until it has others.
+	tried map[registry.GroupKey]string
+	// foreign is how many tasks of other registries the last audit saw.
+	foreign int
+}
+
+func newDuty(c *Coordinator) *duty {
+	return &duty{
+		Coordinator: c,
+		replays:     newJobs[registry.Key](c.cfg.ReplayWorkers),
+		fits:        newJobs[registry.GroupKey](1),
+		tried:       make(map[registry.GroupKey]string),
+	}
+}
+
+// loop plans after every change and carries the plan out, and audits the queue
+// first and then at intervals. It returns nil when ctx ends, and an error that
+// satisfies stepDown.
+func (d *duty) loop(ctx context.Context) error {
+	defer d.replays.wait()
+	defer d.fits.wait()
+	tick := time.NewTicker(d.cfg.AuditEvery)
+	defer tick.Stop()
+	for due := true; ctx.Err() == nil; {
+		var failed error
+		if due {
+			d.replays.again()
+			d.fits.again()
+			failed = d.audit(ctx)
+		}
+		view := d.registry.View()
+		changed := d.registry.Changed(view.AppliedIndex)
+		if failed == nil {
+			failed = d.carryOut(ctx, view)
+		}
+		if stepDown(failed) {
+			return failed
+		}
+		if failed != nil && ctx.Err() == nil {
+			d.log.Warn("step ended early, it will be made again", "error", failed)
+			pause(ctx, d.cfg.Pause, nil)
+			continue
+		}
+		due = false
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case j := <-d.replays.done:
+			d.replays.finished(j)
+		case j := <-d.fits.done:
+			d.fits.finished(j)
+			if j.err != nil {
+				delete(d.tried, j.key)
+			}
+		case <-tick.C:
+			due = true
+		}
+	}
+	return nil
+}
+
+// carryOut does what the plan for this view wants. Settlements come first, so
+// that a fit that waits for them is planned in the next round.
+func (d *duty) carryOut(ctx context.Context, view registry.View) error {
+	actions := d.planner.Next(view)
+	if err := d.settle(ctx, actions.Settle); err != nil {
+		return err
+	}
+	for _, r := range actions.Predict {
+		d.replays.start(r.Key, func() error { return d.replay(ctx, r) })
+	}
+	for _, f := range actions.Fit {
+		d.startFit(ctx, f)
+	}
+	return d.issue(ctx, view.AppliedIndex, actions.Issue)
+}
+
+// issue commits requests and publishes the tasks that came of them. What is
+// committed and cannot be published is left to the audit.
+func (d *duty) issue(ctx context.Context, seen uint64, requests []registry.IssueRequest) error {
+	for len(requests) > 0 {
+		n := min(batch, len(requests))
+		reply, err := d.propose(ctx, registry.Command{Issue: &registry.Issue{Seen: seen, Requests: requests[:n]}})
+		if err != nil {
+			return fmt.Errorf("issue tasks: %w", err)
+		}
+		if reply.Refused != "" {
+			return fmt.Errorf("issue tasks: the registry refuses: %s", reply.Refused)
+		}
+		for _, t := range reply.Issued {
+			d.metrics.issued.WithLabelValues(string(t.Kind)).Inc()
+			d.log.Debug("task issued", "task", t.ID, "cell", t.CellID, "fence", t.Fence)
+		}
+		if err := d.publish(ctx, reply.Issued); err != nil {
+			return err
+		}
+		requests = requests[n:]
+	}
+	return nil
+}
+
+// publish hands tasks to the queue. A full queue is no error: what is open and
+// not in the queue is published again by the audit when there is room.
+func (d *duty) publish(ctx context.Context, tasks []proto.Task) error {
+	for len(tasks) > 0 {
+		n := min(batch, len(tasks))
+		_, err := d.queue.Publish(ctx, tasks[:n])
+		switch {
+		case err == nil:
+		case errors.Is(err, queue.ErrFull):
+			d.log.Warn("queue is full, tasks wait for the audit", "tasks", len(tasks))
+			return nil
+		case errors.Is(err, queue.ErrTooLarge):
+			if err := d.publishSingly(ctx, tasks[:n]); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("publish %d tasks: %w", n, err)
+		}
+		tasks = tasks[n:]
+	}
+	return nil
+}
+
+// publishSingly finds the task that the queue can never take, and closes it
+// with a result of our own: its cell is given up with a reason instead of being
+// published in vain for ever.
+func (d *duty) publishSingly(ctx context.Context, tasks []proto.Task) error {
+	for _, t := range tasks {
+		_, err := d.queue.Publish(ctx, []proto.Task{t})
+		switch {
+		case err == nil:
+		case errors.Is(err, queue.ErrFull):
+			return nil
+		case errors.Is(err, queue.ErrTooLarge):
+			d.log.Error("cell cannot be sent to agents", "cell", t.CellID, "task", t.ID, "error", err)
+			_, err = d.propose(ctx, registry.Command{TakeResult: &registry.TakeResult{Result: proto.Result{
+				Task: t.ID, Protocol: t.Protocol, Fence: t.Fence, CellID: t.CellID, Origin: t.Origin, Kind: t.Kind, Quota: t.Quota,
+				Outcome: proto.OutcomeBadCell, Why: fmt.Sprintf("the cell cannot be sent to agents: %v", err),
+			}}})
+			if err != nil {
+				return fmt.Errorf("close task %s: %w", t.ID, err)
+			}
+		default:
+			return fmt.Errorf("publish task %s: %w", t.ID, err)
+		}
+	}
+	return nil
+}
+
+// settle commits settlements, some at once. One that is refused was planned
+// from a record that has changed since; the next plan knows better.
+func (d *duty) settle(ctx context.Context, settlements []registry.Settle) error {
+	errs := make([]error, len(settlements))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, settling)
+	for i := range settlements {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = d.settleOne(ctx, settlements[i])
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (d *duty) settleOne(ctx context.Context, s registry.Settle) error {
+	reply, err := d.propose(ctx, registry.Command{Settle: &s})
+	if err != nil {
+		return fmt.Errorf("settle cell %s: %w", s.Key.Cell, err)
+	}
+	d.log.Debug("cell settled", "cell", s.Key.Cell, "state", s.Settlement.State, "reason", s.Settlement.Reason, "refused", reply.Refused)
+	return nil
+}

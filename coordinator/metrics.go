@@ -1,0 +1,133 @@
+package coordinator
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// What became of a replay and of a fit: the values of their labels.
+const (
+	replayPredicted = "predicted"
+	replayRefused   = "refused"
+	replayFailed    = "failed"
+	fitCommitted    = "committed"
+	fitRefused      = "refused"
+)
+
+// metrics are what this node counts itself; the rest is read off its replica
+// whenever it is asked (replica).
+type metrics struct {
+	issued        *prometheus.CounterVec
+	results       *prometheus.CounterVec
+	late          prometheus.Counter
+	unreadable    prometheus.Counter
+	replays       *prometheus.CounterVec
+	replaySeconds prometheus.Histogram
+	fits          *prometheus.CounterVec
+	republished   prometheus.Counter
+	removed       prometheus.Counter
+}
+
+// newMetrics builds the metrics and registers them; nil registers nowhere.
+func newMetrics(to prometheus.Registerer, reg Registry) (*metrics, error) {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "oomfleet", Name: name, Help: help})
+	}
+	vec := func(name, help, label string, values ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "oomfleet", Name: name, Help: help}, []string{label})
+		for _, value := range values { // the set is closed: all series exist from the start
+			v.WithLabelValues(value)
+		}
+		return v
+	}
+	var outcomes []string
+	for _, o := range proto.Outcomes() {
+		outcomes = append(outcomes, string(o))
+	}
+	m := &metrics{
+		issued: vec("tasks_issued_total", "Tasks issued by this node as the leader, by kind.", "kind",
+			string(proto.TaskRecord), string(proto.TaskProbe)),
+		results: vec("results_total", "Results accepted by this node as the leader, by outcome.", "outcome", outcomes...),
+		late:    counter("results_late_total", "Results that matched no open task: doubled, cancelled, or under an old fence."),
+		unreadable: counter("reports_dropped_total",
+			"Reports that could not be decoded or were larger than the registry takes."),
+		replays: vec("replays_total", "Recordings replayed by this node, by what came of it.", "result",
+			replayPredicted, replayRefused, replayFailed),
+		replaySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "oomfleet", Name: "replay_seconds", Help: "Time to read and sweep one recording.",
+			Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}, NativeHistogramBucketFactor: 1.1,
+		}),
+		fits:        vec("fits_total", "Groups fitted by this node, by what came of it.", "result", fitCommitted, fitRefused),
+		republished: counter("audit_republished_total", "Open tasks that the queue had lost and the audit published again."),
+		removed:     counter("audit_removed_total", "Closed tasks that the audit took out of the queue."),
+	}
+	if to == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{
+		m.issued, m.results, m.late, m.unreadable, m.replays, m.replaySeconds, m.fits, m.republished, m.removed, newReplica(reg),
+	} {
+		if err := to.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// replica reads gauges off the node's replica when they are collected, so that
+// they are true on every node and after every restart.
+type replica struct {
+	registry                   Registry
+	cells, open, index, leader *prometheus.Desc
+}
+
+func newReplica(reg Registry) *replica {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("oomfleet_"+name, help, labels, nil)
+	}
+	return &replica{
+		registry: reg,
+		cells:    desc("cells", "Cells in the registry, by origin and state.", "origin", "state"),
+		open:     desc("tasks_open", "Tasks that were issued and have no result yet, by origin.", "origin"),
+		index:    desc("applied_index", "Raft index up to which this node has applied the log."),
+		leader:   desc("leader", "1 while this node leads, else 0."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (r *replica) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{r.cells, r.open, r.index, r.leader} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (r *replica) Collect(to chan<- prometheus.Metric) {
+	v := r.registry.View()
+	type series struct {
+		origin proto.Origin
+		state  proto.CellState
+	}
+	cells := make(map[series]int)
+	open := make(map[proto.Origin]int)
+	for _, rec := range v.Records {
+		cells[series{rec.Key.Origin, rec.State()}]++
+		open[rec.Key.Origin] += len(rec.Open)
+	}
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for s, n := range cells {
+		gauge(r.cells, float64(n), string(s.origin), string(s.state))
+	}
+	for origin, n := range open {
+		gauge(r.open, float64(n), string(origin))
+	}
+	gauge(r.index, float64(v.AppliedIndex))
+	leading := 0.0
+	if yes, _ := r.registry.Leadership(); yes {
+		leading = 1
+	}
+	gauge(r.leader, leading)
+}
