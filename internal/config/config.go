@@ -1,0 +1,159 @@
+// Package config owns the one configuration file of a fleet, shared by every
+// coordinator and agent: where the queue, the trace store and the coordinators
+// are. It refuses to hold secrets: keys come from the environment, so that the
+// file can be kept in version control and shown in a log.
+//
+// Start reading at Fleet.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// APIVersion is the version of the file's form.
+const APIVersion = "oomfleet/v1"
+
+// The environment variables that carry the store's keys.
+const (
+	EnvAccessKey = "OOMFLEET_S3_ACCESS_KEY"
+	EnvSecretKey = "OOMFLEET_S3_SECRET_KEY"
+)
+
+// Fleet is the whole configuration.
+type Fleet struct {
+	APIVersion string `yaml:"apiVersion"`
+	// Queue is the NATS server.
+	Queue Queue `yaml:"queue"`
+	// Traces is the trace store: an S3 service or a folder.
+	Traces Traces `yaml:"traces"`
+	// Coordinators are all members of the raft cluster, one or three (or
+	// more, odd), the same list for each of them.
+	Coordinators []Coordinator `yaml:"coordinators"`
+}
+
+// Queue says where the NATS server is.
+type Queue struct {
+	// URL is "nats://host:port"; several may be separated by commas.
+	URL string `yaml:"url"`
+	// CredsFile holds NATS credentials; empty for none.
+	CredsFile string `yaml:"creds_file,omitempty"`
+}
+
+// Traces says where traces are kept: exactly one of URL and Dir.
+type Traces struct {
+	// URL is the S3 endpoint, "http://host:port" or "https://host".
+	URL    string `yaml:"url,omitempty"`
+	Bucket string `yaml:"bucket,omitempty"`
+	Region string `yaml:"region,omitempty"`
+	CAFile string `yaml:"ca_file,omitempty"`
+	// Dir is a folder that all coordinators and agents share.
+	Dir string `yaml:"dir,omitempty"`
+}
+
+// Coordinator is one member of the cluster.
+type Coordinator struct {
+	// ID is the member's stable name; it must not change with its address.
+	ID string `yaml:"id"`
+	// Raft is the "host:port" for the other coordinators, API the base URL
+	// for everybody else.
+	Raft string `yaml:"raft"`
+	API  string `yaml:"api"`
+	// DataDir keeps the member's log and snapshots.
+	DataDir string `yaml:"data_dir"`
+}
+
+// Read reads and checks a file.
+func Read(path string) (*Fleet, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the fleet's configuration: %w", err)
+	}
+	f := &Fleet{}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(f); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := f.Validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// Write stores the configuration.
+func (f *Fleet) Write(path string) error {
+	text, err := yaml.Marshal(f)
+	if err != nil {
+		return fmt.Errorf("write the fleet's configuration: %w", err)
+	}
+	return os.WriteFile(path, text, 0o600)
+}
+
+var idForm = regexp.MustCompile(`^[a-z0-9-]+$`)
+
+// Validate returns every problem at once.
+func (f *Fleet) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if f.APIVersion != APIVersion {
+		bad("apiVersion is %q, this build reads %q", f.APIVersion, APIVersion)
+	}
+	if f.Queue.URL == "" {
+		bad("queue.url is missing: write nats://host:4222")
+	}
+	switch t := f.Traces; {
+	case t.URL != "" && t.Dir != "":
+		bad("traces has both url and dir: keep one")
+	case t.URL == "" && t.Dir == "":
+		bad("traces has neither url (an S3 service) nor dir (a shared folder)")
+	case t.URL != "" && t.Bucket == "":
+		bad("traces.bucket is missing")
+	case t.Dir != "" && !filepath.IsAbs(t.Dir):
+		bad("traces.dir %q must be an absolute path", t.Dir)
+	}
+	if n := len(f.Coordinators); n == 0 || n%2 == 0 {
+		bad("%d coordinators: name one or three (with two, losing either stops the fleet)", n)
+	}
+	seen := map[string]bool{}
+	for i, c := range f.Coordinators {
+		if !idForm.MatchString(c.ID) {
+			bad("coordinators[%d].id %q: use lower-case letters, digits and -", i, c.ID)
+		}
+		if seen[c.ID] {
+			bad("coordinators[%d].id %q stands twice", i, c.ID)
+		}
+		seen[c.ID] = true
+		if _, _, err := net.SplitHostPort(c.Raft); err != nil {
+			bad("coordinators[%d].raft %q is not host:port", i, c.Raft)
+		}
+		if u, err := url.Parse(c.API); err != nil || u.Host == "" || u.Port() == "" || u.Scheme != "http" && u.Scheme != "https" {
+			bad("coordinators[%d].api %q is not a URL with a port, like http://host:7400", i, c.API)
+		}
+		if c.DataDir == "" {
+			bad("coordinators[%d].data_dir is missing", i)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Coordinator returns the member of this id; an empty id is the only member.
+func (f *Fleet) Coordinator(id string) (Coordinator, error) {
+	if id == "" && len(f.Coordinators) == 1 {
+		return f.Coordinators[0], nil
+	}
+	for _, c := range f.Coordinators {
+		if c.ID == id {
+			return c, nil
+		}
+	}
+	return Coordinator{}, fmt.Errorf("no coordinator %q in the configuration: name one with --id", id)
+}

@@ -1,0 +1,76 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func valid() Fleet {
+	return Fleet{
+		APIVersion: APIVersion, Queue: Queue{URL: "nats://127.0.0.1:4222"}, Traces: Traces{Dir: "/srv/traces"},
+		Coordinators: []Coordinator{{ID: "a", Raft: "127.0.0.1:1", API: "http://127.0.0.1:2", DataDir: "/srv/a"}},
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fleet.yaml")
+	want := valid()
+	if err := want.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Queue != want.Queue || got.Traces != want.Traces || got.Coordinators[0] != want.Coordinators[0] {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestValidateNamesTheField(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Fleet)
+		says   string
+	}{
+		"version":          {func(f *Fleet) { f.APIVersion = "v0" }, "apiVersion"},
+		"queue":            {func(f *Fleet) { f.Queue.URL = "" }, "queue.url"},
+		"both stores":      {func(f *Fleet) { f.Traces.URL = "http://s3:9000" }, "both url and dir"},
+		"no store":         {func(f *Fleet) { f.Traces.Dir = "" }, "neither url"},
+		"no bucket":        {func(f *Fleet) { f.Traces = Traces{URL: "http://s3:9000"} }, "bucket"},
+		"relative dir":     {func(f *Fleet) { f.Traces.Dir = "traces" }, "absolute"},
+		"two members":      {func(f *Fleet) { f.Coordinators = append(f.Coordinators, f.Coordinators[0]) }, "one or three"},
+		"same id":          {func(f *Fleet) { f.Coordinators = append(f.Coordinators, f.Coordinators[0]) }, "stands twice"},
+		"raft address":     {func(f *Fleet) { f.Coordinators[0].Raft = "localhost" }, "host:port"},
+		"api without port": {func(f *Fleet) { f.Coordinators[0].API = "http://x" }, "URL with a port"},
+		"no data":          {func(f *Fleet) { f.Coordinators[0].DataDir = "" }, "data_dir"},
+		"id":               {func(f *Fleet) { f.Coordinators[0].ID = "A B" }, "lower-case"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := valid()
+			c.change(&f)
+			if err := f.Validate(); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want a sentence with %q", err, c.says)
+			}
+		})
+	}
+}
+
+func TestUnknownKeyIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fleet.yaml")
+	os.WriteFile(path, []byte("apiVersion: oomfleet/v1\nqueues: {}\n"), 0o600)
+	if _, err := Read(path); err == nil || !strings.Contains(err.Error(), "queues") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCoordinatorByID(t *testing.T) {
+	f := valid()
+	if c, err := f.Coordinator(""); err != nil || c.ID != "a" {
+		t.Errorf("the only member: %v %v", c, err)
+	}
+	if _, err := f.Coordinator("b"); err == nil || !strings.Contains(err.Error(), "--id") {
+		t.Errorf("unknown member: %v", err)
+	}
+}
