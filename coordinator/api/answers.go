@@ -1,0 +1,89 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/registry"
+)
+
+// CoefficientList is the answer of the coefficients.
+type CoefficientList struct {
+	Coefficients []proto.Coefficients `json:"coefficients"`
+	AppliedIndex uint64               `json:"applied_index"`
+	Role         string               `json:"role"`
+}
+
+// coefficientQuery filters coefficients; an empty field matches all.
+type coefficientQuery struct {
+	GPU       string `query:"gpu"`
+	Driver    string `query:"driver"`
+	Workload  string `query:"workload"`
+	Origin    string `query:"origin" enum:"measured,simulated,imported"`
+	QuotaKind string `query:"quota_kind" enum:"allocator,process,device"`
+}
+
+func (q coefficientQuery) matches(k registry.GroupKey, c proto.Coefficients) bool {
+	return (q.GPU == "" || q.GPU == c.Group.GPU) && (q.Driver == "" || q.Driver == c.Group.Driver) &&
+		(q.Workload == "" || q.Workload == c.Group.Workload.Name) && (q.Origin == "" || q.Origin == string(k.Origin)) &&
+		(q.QuotaKind == "" || q.QuotaKind == string(k.QuotaKind))
+}
+
+// quotaQuery is a question for a quota. Driver and GPU may be left out where
+// only one is known.
+type quotaQuery struct {
+	SeqLen    int      `query:"seq_len" required:"true" minimum:"1"`
+	Batch     int      `query:"batch" minimum:"1" default:"1"`
+	ChunkSize int      `query:"chunk_size" minimum:"0" default:"0"`
+	GPU       string   `query:"gpu"`
+	Driver    string   `query:"driver"`
+	Workload  string   `query:"workload" default:"esmfold"`
+	Env       []string `query:"env,explode" doc:"KEY=VALUE, may be repeated"`
+	Kind      string   `query:"quota_kind" enum:"allocator,process,device" default:"allocator"`
+	Origin    string   `query:"origin" enum:"measured,simulated,imported" default:"measured"`
+}
+
+func (s *server) registerAnswers(h huma.API) {
+	huma.Register(h, huma.Operation{OperationID: "coefficients", Method: http.MethodGet, Path: "/v1/coefficients", Summary: "Fitted coefficients"},
+		func(_ context.Context, q *coefficientQuery) (*body[CoefficientList], error) {
+			view := s.Registry.View()
+			out := CoefficientList{Coefficients: []proto.Coefficients{}, AppliedIndex: view.AppliedIndex, Role: s.role()}
+			keys := make([]registry.GroupKey, 0, len(view.Coefficients))
+			for k := range view.Coefficients {
+				keys = append(keys, k)
+			}
+			slices.SortFunc(keys, registry.GroupKey.Compare)
+			for _, k := range keys {
+				for _, c := range view.Coefficients[k].Models {
+					if q.matches(k, c) {
+						out.Coefficients = append(out.Coefficients, c)
+					}
+				}
+			}
+			return &body[CoefficientList]{out}, nil
+		})
+	huma.Register(h, huma.Operation{OperationID: "quota", Method: http.MethodGet, Path: "/v1/quota", Summary: "A quota for one workload"},
+		func(_ context.Context, q *quotaQuery) (*body[Recommendation], error) {
+			question := Question{SeqLen: q.SeqLen, Batch: q.Batch, ChunkSize: q.ChunkSize, GPU: q.GPU, Driver: q.Driver,
+				Workload: q.Workload, Env: map[string]string{}, QuotaKind: proto.QuotaKind(q.Kind), Origin: proto.Origin(q.Origin)}
+			for _, pair := range q.Env {
+				name, value, ok := strings.Cut(pair, "=")
+				if !ok {
+					return nil, problem(http.StatusBadRequest, CodeBadRequest, "env takes KEY=VALUE, not "+pair)
+				}
+				question.Env[name] = value
+			}
+			view := s.Registry.View()
+			answer, err := Recommend(view, question)
+			if err != nil {
+				return nil, problem(http.StatusNotFound, CodeNotCovered, err.Error())
+			}
+			answer.AppliedIndex, answer.Role = view.AppliedIndex, s.role()
+			return &body[Recommendation]{answer}, nil
+		})
+}

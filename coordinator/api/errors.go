@@ -1,0 +1,71 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/oomfleet/oomfleet/coordinator"
+	"github.com/oomfleet/oomfleet/matrix"
+	"github.com/oomfleet/oomfleet/storage/registry"
+	"github.com/oomfleet/oomfleet/storage/trace"
+)
+
+// Codes for machines; the sentence beside one is for people.
+const (
+	CodeBadMatrix   = "bad_matrix"
+	CodeBadRequest  = "bad_request"
+	CodeNotFound    = "not_found"
+	CodeRefused     = "refused"
+	CodeNoLeader    = "no_leader"
+	CodeUnavailable = "unavailable"
+	CodeNotCovered  = "not_covered"
+)
+
+// Problem is the body of every error answer.
+type Problem struct {
+	// Code is one of the Code constants, Message a sentence that says what to
+	// do. Details are a matrix file's problems.
+	Code    string          `json:"code"`
+	Message string          `json:"message"`
+	Details matrix.Problems `json:"details,omitempty"`
+	status  int
+}
+
+// Error is the sentence.
+func (p *Problem) Error() string { return p.Message }
+
+// GetStatus is the HTTP status (huma's name for it).
+func (p *Problem) GetStatus() int { return p.status }
+
+func problem(status int, code, message string) *Problem {
+	return &Problem{Code: code, Message: message, status: status}
+}
+
+// problemOf turns an error of the packages below into an answer; what is not
+// known to be harmless stays inside and is logged.
+func (s *server) problemOf(err error) error {
+	var bad matrix.Problems
+	var refused *coordinator.RefusedError
+	switch {
+	case errors.As(err, &bad):
+		p := problem(http.StatusUnprocessableEntity, CodeBadMatrix, "the matrix file has errors")
+		p.Details = bad
+		return p
+	case errors.As(err, &refused):
+		return problem(http.StatusConflict, CodeRefused, refused.Why)
+	case errors.Is(err, coordinator.ErrUnknownSweep):
+		return problem(http.StatusNotFound, CodeNotFound, "there is no such sweep; matrix list shows them")
+	case errors.Is(err, registry.ErrNotLeader), errors.Is(err, registry.ErrUncertain), errors.Is(err, registry.ErrClosed):
+		return problem(http.StatusServiceUnavailable, CodeNoLeader, "the coordinators are choosing a leader; try again in a second")
+	case errors.Is(err, registry.ErrTooLarge):
+		return problem(http.StatusRequestEntityTooLarge, CodeRefused, "the matrix has too many cells for one submission; split it")
+	case errors.Is(err, trace.ErrNotFound):
+		return problem(http.StatusNotFound, CodeNotFound, "the trace store has no such trace")
+	}
+	s.Log.Error("request failed", "error", err)
+	return problem(http.StatusServiceUnavailable, CodeUnavailable, "a part of the fleet cannot be reached; the coordinator's log says which")
+}
+
+var _ huma.StatusError = (*Problem)(nil)

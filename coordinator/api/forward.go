@@ -1,0 +1,70 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+)
+
+// hopHeader marks a request that a follower has passed on already.
+const hopHeader = "Oomfleet-Forwarded-By"
+
+// maxBody bounds what a writer may send: a matrix file and its overrides.
+const maxBody = 4 << 20
+
+// forward passes writes that reach a follower on to the leader, once. Reads are
+// answered here.
+func (s *server) forward(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead || s.leads() {
+			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			next.ServeHTTP(w, r)
+			return
+		}
+		leader := s.Registry.LeaderID()
+		member, known := s.Registry.View().Members[leader]
+		if leader == "" || !known || r.Header.Get(hopHeader) != "" {
+			writeProblem(w, problem(http.StatusServiceUnavailable, CodeNoLeader, "the coordinators are choosing a leader; try again in a second"))
+			return
+		}
+		s.pass(w, r, member.API)
+	})
+}
+
+func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		writeProblem(w, problem(http.StatusRequestEntityTooLarge, CodeBadRequest, "the request is larger than 4 MiB"))
+		return
+	}
+	target, err := url.JoinPath(base, r.URL.Path)
+	if err != nil {
+		writeProblem(w, problem(http.StatusServiceUnavailable, CodeNoLeader, "the leader's address is not usable: "+base))
+		return
+	}
+	out, err := http.NewRequestWithContext(r.Context(), r.Method, target+"?"+r.URL.RawQuery, bytes.NewReader(body))
+	if err != nil {
+		writeProblem(w, problem(http.StatusServiceUnavailable, CodeNoLeader, "the leader's address is not usable: "+base))
+		return
+	}
+	out.Header.Set("Content-Type", r.Header.Get("Content-Type"))
+	out.Header.Set(hopHeader, s.ID)
+	answer, err := s.proxy.Do(out)
+	if err != nil {
+		s.Log.Warn("leader could not be reached", "leader", base, "error", err)
+		writeProblem(w, problem(http.StatusServiceUnavailable, CodeNoLeader, "the leader does not answer; try again in a second"))
+		return
+	}
+	defer answer.Body.Close()
+	w.Header().Set("Content-Type", answer.Header.Get("Content-Type"))
+	w.WriteHeader(answer.StatusCode)
+	io.Copy(w, answer.Body)
+}
+
+func writeProblem(w http.ResponseWriter, p *Problem) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(p.status)
+	json.NewEncoder(w).Encode(p)
+}

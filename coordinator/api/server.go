@@ -1,0 +1,98 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/oomfleet/oomfleet/coordinator"
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/registry"
+	"github.com/oomfleet/oomfleet/storage/trace"
+)
+
+// Sweeps takes submissions; only the leader's can.
+type Sweeps interface {
+	Submit(ctx context.Context, r coordinator.SubmitRequest) (coordinator.SubmitReply, error)
+	Cancel(ctx context.Context, id proto.MatrixID) (closed int, err error)
+}
+
+// Registry is this node's view of the replicated state.
+type Registry interface {
+	View() registry.View
+	// LeaderID is the leader's id, empty while none is known.
+	LeaderID() string
+}
+
+// Traces reads the trace store.
+type Traces interface {
+	Open(ctx context.Context, digest proto.Digest) (io.ReadCloser, proto.Bytes, error)
+	Describe(ctx context.Context, digest proto.Digest) (proto.TraceRef, trace.Meta, error)
+}
+
+// Agents lists the agents that are announced now.
+type Agents interface {
+	Agents(ctx context.Context) ([]proto.AgentInfo, error)
+}
+
+// Deps are what the API answers from; all are required but Metrics.
+type Deps struct {
+	// ID is this coordinator's, to tell whether it leads.
+	ID       string
+	Version  string
+	Sweeps   Sweeps
+	Registry Registry
+	Traces   Traces
+	Agents   Agents
+	// Metrics is served at /metrics.
+	Metrics http.Handler
+	Log     *slog.Logger
+}
+
+// server holds what the operations share.
+type server struct {
+	Deps
+	proxy *http.Client
+}
+
+// New returns the handler of the whole API. It starts nothing.
+func New(deps Deps) (http.Handler, error) {
+	if deps.Sweeps == nil || deps.Registry == nil || deps.Traces == nil || deps.Agents == nil || deps.ID == "" {
+		return nil, errors.New("the API needs an id, sweeps, a registry, traces and agents")
+	}
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &server{Deps: deps, proxy: &http.Client{Timeout: time.Minute}}
+	mux := http.NewServeMux()
+	config := huma.DefaultConfig("OOMFleet", "1")
+	config.Info.Description = "How much GPU memory a workload really needs: sweeps, boundaries, coefficients, traces."
+	config.CreateHooks = nil // documents are the contract's, without $schema links
+	config.DocsPath = ""     // its page would load scripts from elsewhere
+	h := humago.New(mux, config)
+	s.registerStatus(h)
+	s.registerSweeps(h)
+	s.registerAnswers(h)
+	s.registerTraces(h, mux)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	if deps.Metrics != nil {
+		mux.Handle("GET /metrics", deps.Metrics)
+	}
+	return s.forward(mux), nil
+}
+
+// leads is whether this node believes that it leads.
+func (s *server) leads() bool { return s.Registry.LeaderID() == s.ID }
+
+func (s *server) role() string {
+	if s.leads() {
+		return "leader"
+	}
+	return "follower"
+}

@@ -1,0 +1,56 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/registry"
+)
+
+// Status is one coordinator's answer about itself and the cluster.
+type Status struct {
+	ID           string            `json:"id"`
+	Role         string            `json:"role"`
+	Leader       string            `json:"leader"`
+	Version      string            `json:"version"`
+	AppliedIndex uint64            `json:"applied_index"`
+	AppliedTime  time.Time         `json:"applied_time"`
+	Hash         string            `json:"state_hash"`
+	Members      []registry.Member `json:"members"`
+}
+
+// AgentList is the answer of the list of agents.
+type AgentList struct {
+	Agents []proto.AgentInfo `json:"agents"`
+}
+
+func (s *server) registerStatus(h huma.API) {
+	huma.Register(h, huma.Operation{OperationID: "status", Method: http.MethodGet, Path: "/v1/status", Summary: "This coordinator and its cluster"},
+		func(context.Context, *struct{}) (*body[Status], error) {
+			view := s.Registry.View()
+			out := Status{ID: s.ID, Role: s.role(), Leader: s.Registry.LeaderID(), Version: s.Version,
+				AppliedIndex: view.AppliedIndex, AppliedTime: view.AppliedTime, Hash: view.Hash(), Members: []registry.Member{}}
+			for _, m := range view.Members {
+				out.Members = append(out.Members, m)
+			}
+			slices.SortFunc(out.Members, func(a, b registry.Member) int { return strings.Compare(a.ID, b.ID) })
+			return &body[Status]{out}, nil
+		})
+	huma.Register(h, huma.Operation{OperationID: "agents", Method: http.MethodGet, Path: "/v1/agents", Summary: "Agents announced now"},
+		func(ctx context.Context, _ *struct{}) (*body[AgentList], error) {
+			agents, err := s.Agents.Agents(ctx)
+			if err != nil {
+				return nil, s.problemOf(err)
+			}
+			if agents == nil {
+				agents = []proto.AgentInfo{}
+			}
+			return &body[AgentList]{AgentList{agents}}, nil
+		})
+}

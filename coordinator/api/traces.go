@@ -1,0 +1,88 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/registry"
+	"github.com/oomfleet/oomfleet/storage/trace"
+)
+
+// TraceEntry is one recorded trace in a list.
+type TraceEntry struct {
+	Ref    proto.TraceRef `json:"ref"`
+	Cell   proto.Cell     `json:"cell"`
+	CellID proto.CellID   `json:"cell_id"`
+	Origin proto.Origin   `json:"origin"`
+	Agent  proto.AgentID  `json:"agent"`
+}
+
+// TraceList is the answer of the list of traces.
+type TraceList struct {
+	Traces       []TraceEntry `json:"traces"`
+	AppliedIndex uint64       `json:"applied_index"`
+}
+
+func (s *server) registerTraces(h huma.API, mux *http.ServeMux) {
+	huma.Register(h, huma.Operation{OperationID: "traces", Method: http.MethodGet, Path: "/v1/traces", Summary: "Recorded traces"},
+		func(_ context.Context, in *struct {
+			Sweep string `query:"sweep" doc:"only traces of this sweep's cells"`
+		}) (*body[TraceList], error) {
+			view := s.Registry.View()
+			if in.Sweep != "" && view.Sweeps[proto.MatrixID(in.Sweep)] == nil {
+				return nil, problem(http.StatusNotFound, CodeNotFound, "there is no such sweep; matrix list shows them")
+			}
+			return &body[TraceList]{TraceList{tracesOf(view, proto.MatrixID(in.Sweep)), view.AppliedIndex}}, nil
+		})
+	mux.HandleFunc("GET /v1/traces/{digest}", s.download)
+}
+
+// tracesOf lists the traces that the registry's runs name, by cell.
+func tracesOf(view registry.View, sweep proto.MatrixID) []TraceEntry {
+	out := []TraceEntry{}
+	for _, rec := range view.Records {
+		if sweep != "" && !slices.Contains(rec.Sweeps, sweep) {
+			continue
+		}
+		for _, run := range rec.Runs {
+			if run.Trace != nil {
+				out = append(out, TraceEntry{*run.Trace, rec.Cell, rec.Key.Cell, rec.Key.Origin, run.Agent})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b TraceEntry) int {
+		if c := a.Cell.Compare(b.Cell); c != 0 {
+			return c
+		}
+		return strings.Compare(string(a.Origin)+string(a.Ref.Digest), string(b.Origin)+string(b.Ref.Digest))
+	})
+	return out
+}
+
+// download streams a trace file as it is stored; whoever reads it checks it
+// against the digest.
+func (s *server) download(w http.ResponseWriter, r *http.Request) {
+	digest := proto.Digest(r.PathValue("digest"))
+	if !trace.ValidDigest(digest) {
+		writeProblem(w, problem(http.StatusBadRequest, CodeBadRequest, "a trace is named by 64 lower-case hexadecimal digits"))
+		return
+	}
+	content, size, err := s.Traces.Open(r.Context(), digest)
+	if err != nil {
+		writeProblem(w, s.problemOf(err).(*Problem))
+		return
+	}
+	defer content.Close()
+	w.Header().Set("Content-Type", "application/vnd.apache.parquet")
+	w.Header().Set("Content-Length", strconv.FormatInt(int64(size), 10))
+	if _, err := io.Copy(w, content); err != nil {
+		s.Log.Warn("trace download broke off", "trace", digest, "error", err)
+	}
+}
