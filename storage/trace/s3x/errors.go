@@ -28,7 +28,7 @@ func (d *Driver) classify(err error) error {
 		return refused(fmt.Sprintf("option bucket: %s does not exist", d.config.Bucket), err)
 	case "BucketAlreadyExists", "InvalidBucketName":
 		return refused(fmt.Sprintf("option bucket: %s cannot be ours", d.config.Bucket), err)
-	case "InvalidAccessKeyId":
+	case "InvalidAccessKeyId", "XAdminUserNotFound": // the second is versitygw's
 		return refused("option access key: the store does not know "+d.config.AccessKey, err)
 	case "SignatureDoesNotMatch":
 		return refused("option secret key: it does not belong to access key "+d.config.AccessKey, err)

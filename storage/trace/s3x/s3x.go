@@ -165,8 +165,8 @@ func (d *Driver) Stat(ctx context.Context, key string) (trace.Info, error) {
 	if err == nil {
 		return infoOf(object), nil
 	}
-	if minio.ToErrorResponse(err).StatusCode == http.StatusForbidden {
-		// A HEAD has no body that says why (the clock? which key?): ask again.
+	if code := minio.ToErrorResponse(err).StatusCode; code == http.StatusForbidden || code == http.StatusBadRequest {
+		// A HEAD has no body that says why (the clock? which option?): ask again.
 		body, info, errOpen := d.Open(ctx, key)
 		if errOpen != nil {
 			return trace.Info{}, fmt.Errorf("stat: %w", errOpen)
