@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -79,6 +80,7 @@ func (d *duty) loop(ctx context.Context) error {
 		case <-changed:
 		case j := <-d.replays.done:
 			d.replays.finished(j)
+			d.replayFailed(ctx, j)
 		case j := <-d.fits.done:
 			d.fits.finished(j)
 			if j.err != nil {
@@ -89,6 +91,19 @@ func (d *duty) loop(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// replayFailed logs a replay that failed: the first since the last audit as a
+// warning, since a store that is down fails them all.
+func (d *duty) replayFailed(ctx context.Context, j job[registry.Key]) {
+	if j.err == nil || ctx.Err() != nil {
+		return
+	}
+	level := slog.LevelDebug
+	if len(d.replays.failed) == 1 {
+		level = slog.LevelWarn
+	}
+	d.log.Log(ctx, level, "replay failed, it will be tried again", "cell", j.key.Cell, "error", j.err)
 }
 
 // carryOut does what the plan for this view wants. Settlements come first, so

@@ -33,7 +33,6 @@ func (d *duty) replay(ctx context.Context, r plan.Replay) error {
 		return err
 	case err != nil:
 		d.metrics.replays.WithLabelValues(replayFailed).Inc()
-		d.log.Warn("replay failed, it will be tried again", "cell", r.Key.Cell, "error", err)
 	case prediction.Refused != "":
 		d.metrics.replays.WithLabelValues(replayRefused).Inc()
 		d.log.Info("replay refused to predict", "cell", r.Key.Cell, "why", prediction.Refused)

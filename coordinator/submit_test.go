@@ -1,0 +1,167 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oomfleet/oomfleet/matrix"
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/queue"
+)
+
+func TestSubmit(t *testing.T) {
+	f := newFleet(t)
+	c, err := New(f.cfg, Deps{Registry: f.registry, Queue: f.queue, Traces: f.traces})
+	if err != nil {
+		t.Fatal(err)
+	}
+	submit := func(r SubmitRequest) SubmitReply {
+		t.Helper()
+		reply, err := c.Submit(f.ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	measured := SubmitRequest{Source: source("[64, 66]"), Origin: proto.OriginMeasured}
+	first := submit(measured)
+	if first.New != 2 || first.Known != 0 || !strings.HasPrefix(string(first.Matrix.ID), "test-") || first.Matrix.Name != "test" {
+		t.Errorf("first: %+v", first)
+	}
+	if again := submit(measured); again.Matrix != first.Matrix || again.New != 0 || again.Known != 2 {
+		t.Errorf("the same again: %+v", again)
+	}
+	reordered := measured
+	reordered.Source = source("[66, 64]")
+	if got := submit(reordered); got.Matrix != first.Matrix {
+		t.Errorf("the same in another order: %+v", got)
+	}
+	override := measured
+	override.Set = []string{"axes.seq_len=64"}
+	if got := submit(override); got.Matrix.ID == first.Matrix.ID || got.Known != 1 {
+		t.Errorf("with an override: %+v", got)
+	}
+	simulated := measured
+	simulated.Origin = proto.OriginSimulated
+	if got := submit(simulated); got.Matrix.ID == first.Matrix.ID || got.New != 2 {
+		t.Errorf("of another origin: %+v", got)
+	}
+	again := measured
+	again.Again = true
+	if got := submit(again); got.Matrix.ID != first.Matrix.ID+"-2" || got.Known != 2 {
+		t.Errorf("asked for again: %+v", got)
+	}
+	if _, err := c.Cancel(f.ctx, first.Matrix.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := submit(measured); got.Matrix.ID != first.Matrix.ID+"-2" {
+		t.Errorf("after the first was cancelled: %+v", got)
+	}
+}
+
+func TestSubmitRefuses(t *testing.T) {
+	f := newFleet(t)
+	c, err := New(f.cfg, Deps{Registry: f.registry, Queue: f.queue, Traces: f.traces})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var problems matrix.Problems
+	if _, err := c.Submit(f.ctx, SubmitRequest{Source: "name: 3", Origin: proto.OriginMeasured}); !errors.As(err, &problems) || problems[0].Line == 0 {
+		t.Errorf("a bad file gives %v", err)
+	}
+	var refused *RefusedError
+	if _, err := c.Submit(f.ctx, SubmitRequest{Source: source("[64]"), Origin: proto.OriginImported}); !errors.As(err, &refused) {
+		t.Errorf("an imported sweep gives %v", err)
+	}
+	if _, err := c.Cancel(f.ctx, "nothing"); !errors.Is(err, ErrUnknownSweep) {
+		t.Errorf("cancelling nothing gives %v", err)
+	}
+	if n := len(f.registry.View().Sweeps); n != 0 {
+		t.Errorf("%d sweeps were made", n)
+	}
+}
+
+// TestSubmitInstalled: `installed` is what agents of the sweep's origin have.
+func TestSubmitInstalled(t *testing.T) {
+	f := newFleet(t)
+	c, err := New(f.cfg, Deps{Registry: f.registry, Queue: f.queue, Traces: f.traces})
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := strings.ReplaceAll(source("[64]"), driver, matrix.Installed)
+	r := SubmitRequest{Source: src, Origin: proto.OriginMeasured}
+	if _, err := c.Submit(f.ctx, r); err == nil {
+		t.Error("installed without an agent")
+	}
+	for _, a := range []proto.AgentInfo{
+		{ID: "a", Origin: proto.OriginMeasured, Stack: proto.Stack{GPU: gpu, Driver: "1"}},
+		{ID: "b", Origin: proto.OriginMeasured, Stack: proto.Stack{GPU: gpu, Driver: "2"}},
+		{ID: "c", Origin: proto.OriginSimulated, Stack: proto.Stack{GPU: gpu, Driver: "3"}},
+	} {
+		if err := f.queue.Announce(f.ctx, a, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if reply, err := c.Submit(f.ctx, r); err != nil || reply.New != 2 {
+		t.Errorf("two drivers of this origin: %+v, %v", reply, err)
+	}
+}
+
+// TestCancel: open tasks leave the queue, and what a run under way reports is
+// kept as late.
+func TestCancel(t *testing.T) {
+	f := newFleet(t)
+	c, _ := f.start()
+	id := f.submit(c, "[64, 66]")
+	busy := make(chan queue.Delivery)
+	f.agents(1, func(ctx context.Context, d queue.Delivery, agent proto.AgentID) error {
+		select {
+		case busy <- d:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	running := <-busy
+	closed, err := c.Cancel(f.ctx, id)
+	if err != nil || closed != 2 {
+		t.Errorf("closed %d, %v", closed, err)
+	}
+	if closed, err := c.Cancel(f.ctx, id); err != nil || closed != 0 {
+		t.Errorf("the second time: closed %d, %v", closed, err)
+	}
+	if waiting, err := f.queue.Waiting(f.ctx); err != nil || len(waiting) != 0 {
+		t.Errorf("waiting %v, %v", waiting, err)
+	}
+	if r := f.settled(id); r.State != "cancelled" || r.Counts.Cancelled != 2 {
+		t.Errorf("report %+v", r.Counts)
+	}
+	task, err := running.Task()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.honest(f.ctx, running, "a"); err != nil {
+		t.Fatal(err)
+	}
+	v := f.registry.View()
+	for {
+		if v = f.registry.View(); recordOf(v, task.ID).Late == 1 {
+			return
+		}
+		select {
+		case <-f.registry.Changed(v.AppliedIndex):
+		case <-f.ctx.Done():
+			t.Fatal("the late result was not counted")
+		}
+	}
+}
+
+func TestSlug(t *testing.T) {
+	for in, want := range map[string]string{"nightly-2": "nightly-2", "A b_c": "a-b-c", "--": "matrix", "": "matrix", "Ünï": "n"} {
+		if got := slug(in); got != want {
+			t.Errorf("slug(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
