@@ -36,6 +36,14 @@ func newEnvironment(vars map[string]string) environment {
 	return environment{vars: vars, key: b.String()}
 }
 
+// keyOf is what makes two values of an axis the same.
+func keyOf[T any](value T) any {
+	if env, ok := any(value).(environment); ok {
+		return env.key
+	}
+	return value
+}
+
 // selection is the values that the axes section or a rule gives for each axis.
 // A nil list is an axis that was left out.
 type selection struct {
@@ -45,17 +53,25 @@ type selection struct {
 	chunk  []entry[int]
 	driver []entry[string]
 	env    []entry[environment]
+	// broken names the axes that could not be read whole: what is judged by
+	// them would be a false alarm.
+	broken map[string]bool
 }
+
+// axisNames are the keys that the axes section and rules share.
+func axisNames() []string { return keysOf(reflect.TypeFor[FileAxes]()) }
 
 // axes reads the axes section and fills in what it leaves out.
 func (r *reader) axes(n *yaml.Node) selection {
+	before := len(r.problems)
 	s, ok := r.section(n, "axes", reflect.TypeFor[FileAxes]())
 	if !ok {
-		return selection{at: n}
+		return selection{}
 	}
-	axes := r.selection(s)
+	axes := r.selection(s, before)
 	if s.value("seq_len") == nil {
 		r.fail(s.node, "axes.seq_len is missing: the sequence lengths to try, for example [128, 256]")
+		axes.broken["seq_len"] = true
 	}
 	if s.value("batch") == nil {
 		axes.batch = []entry[int]{{s.node, 1}}
@@ -72,26 +88,40 @@ func (r *reader) axes(n *yaml.Node) selection {
 	return axes
 }
 
-// selection reads the five keys that the axes section and rules share.
-func (r *reader) selection(s section) selection {
-	sel := selection{at: s.node}
-	sel.seqLen = list(r, s, "seq_len", func(n *yaml.Node, name string) (int, bool) {
-		return r.number(n, name, 1, MaxSeqLen)
-	})
-	sel.batch = list(r, s, "batch", func(n *yaml.Node, name string) (int, bool) {
-		return r.number(n, name, 1, MaxBatch)
-	})
-	sel.chunk = list(r, s, "chunk_size", r.chunkSize)
-	sel.driver = list(r, s, "driver", r.driver)
-	if n := s.value("env"); n != nil {
-		s.values["env"] = r.withoutTails(n, s.name("env"))
+// selection reads the axes of a section. before is the number of problems before
+// the section's keys were read: a misspelt key may be any axis.
+func (r *reader) selection(s section, before int) selection {
+	sel := selection{at: s.node, broken: map[string]bool{}}
+	for _, axis := range axisNames() {
+		sel.broken[axis] = len(r.problems) > before
 	}
-	sel.env = list(r, s, "env", r.environment)
-	sel.seqLen = distinct(r, s.name("seq_len"), sel.seqLen, func(v int) int { return v })
-	sel.batch = distinct(r, s.name("batch"), sel.batch, func(v int) int { return v })
-	sel.chunk = distinct(r, s.name("chunk_size"), sel.chunk, func(v int) int { return v })
-	sel.driver = distinct(r, s.name("driver"), sel.driver, func(v string) string { return v })
-	sel.env = distinct(r, s.name("env"), sel.env, func(v environment) string { return v.key })
+	read := func(axis string, into func(name string)) {
+		before := len(r.problems)
+		into(s.name(axis))
+		sel.broken[axis] = sel.broken[axis] || len(r.problems) > before
+	}
+	read("seq_len", func(name string) {
+		sel.seqLen = distinct(r, name, list(r, s, "seq_len", func(n *yaml.Node, name string) (int, bool) {
+			return r.number(n, name, 1, MaxSeqLen)
+		}))
+	})
+	read("batch", func(name string) {
+		sel.batch = distinct(r, name, list(r, s, "batch", func(n *yaml.Node, name string) (int, bool) {
+			return r.number(n, name, 1, MaxBatch)
+		}))
+	})
+	read("chunk_size", func(name string) {
+		sel.chunk = distinct(r, name, list(r, s, "chunk_size", r.chunkSize))
+	})
+	read("driver", func(name string) {
+		sel.driver = distinct(r, name, list(r, s, "driver", r.driver))
+	})
+	read("env", func(name string) {
+		if n := s.value("env"); n != nil {
+			s.values["env"] = r.withoutTails(n, name)
+		}
+		sel.env = distinct(r, name, list(r, s, "env", r.environment))
+	})
 	return sel
 }
 
@@ -130,15 +160,15 @@ func list[T any](r *reader, s section, key string, read func(*yaml.Node, string)
 }
 
 // distinct drops repeated values, with a notice for each.
-func distinct[T any, K comparable](r *reader, name string, entries []entry[T], key func(T) K) []entry[T] {
-	seen := map[K]*yaml.Node{}
+func distinct[T any](r *reader, name string, entries []entry[T]) []entry[T] {
+	seen := map[any]*yaml.Node{}
 	kept := entries[:0:0]
 	for _, e := range entries {
-		if first, ok := seen[key(e.value)]; ok {
+		if first, ok := seen[keyOf(e.value)]; ok {
 			r.notice(e.at, "%s: this value is there already%s and counts once", name, onLine(first))
 			continue
 		}
-		seen[key(e.value)] = e.at
+		seen[keyOf(e.value)] = e.at
 		kept = append(kept, e)
 	}
 	return kept

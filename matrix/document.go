@@ -12,8 +12,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// MaxSource is the largest matrix file in bytes.
-const MaxSource = 1 << 20
+// MaxSource is the largest matrix file in bytes. Sources travel in one log entry,
+// and reading one takes a fraction of a second at most.
+const MaxSource = 256 << 10
 
 // load reads the one document of a source and returns its top node, or nil when
 // the text is no YAML document; then the reason is among the problems.

@@ -109,14 +109,14 @@ func (r *reader) withoutTails(n *yaml.Node, path string) *yaml.Node {
 	kept.Content = nil
 	for i := 0; i < len(n.Content); i++ {
 		head := follow(n.Content[i])
-		text, first := head.Value, i+1
+		pieces, first := []string{head.Value}, i+1
 		for head.Kind == yaml.ScalarNode && i+1 < len(n.Content) && isTail(n.Content[i+1].Value) {
 			i++
-			text += "," + n.Content[i].Value
+			pieces = append(pieces, n.Content[i].Value)
 		}
 		if first <= i {
 			r.fail(n.Content[first], `%s: %s looks like the rest of the item before, cut off at the comma; quote the whole: "%s"`,
-				path, n.Content[first].Value, text)
+				path, n.Content[first].Value, strings.Join(pieces, ","))
 			continue
 		}
 		kept.Content = append(kept.Content, n.Content[i])

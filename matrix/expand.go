@@ -27,15 +27,19 @@ type Expansion struct {
 func Expand(source []byte, options Options) (*Expansion, error) {
 	r := &reader{}
 	spec := r.parse(source, options)
-	if len(r.problems) > 0 {
-		return nil, r.problems.sorted()
+	if spec.axes.at != nil {
+		r.resolve(spec, options.Installed)
+		r.judge(spec)
 	}
-	r.resolve(spec, options.Installed)
+	if len(r.problems) > 0 {
+		return nil, r.finish(r.problems)
+	}
 	cells := r.combine(spec)
-	if len(r.problems) > 0 {
-		return nil, r.problems.sorted()
+	if len(cells) == 0 {
+		r.fail(spec.axes.at, "no cell is left: the exclude rules match all of them")
+		return nil, r.finish(r.problems)
 	}
-	return &Expansion{Name: spec.Name, Search: spec.Search, Cells: cells, Notices: r.notices.sorted()}, nil
+	return &Expansion{Name: spec.Name, Search: spec.Search, Cells: cells, Notices: r.finish(r.notices)}, nil
 }
 
 // resolve puts the registered agents' GPU model and drivers in the place of
@@ -49,34 +53,40 @@ func (r *reader) resolve(spec *Spec, stacks []proto.Stack) {
 	switch {
 	case spec.GPU == Installed && len(models) == 0:
 		r.fail(at, "target.gpu is installed, but no agent is registered; start one, or name the model")
-		return
+		spec.GPU = ""
 	case spec.GPU == Installed && len(models) > 1:
 		r.fail(at, "target.gpu is installed, but agents have %d models; name one of %s", len(models), strings.Join(models, ", "))
-		return
+		spec.GPU = ""
 	case spec.GPU == Installed:
 		spec.GPU = models[0]
-	case len(models) > 0 && !slices.Contains(models, spec.GPU):
+	case spec.GPU != "" && len(models) > 0 && !slices.Contains(models, spec.GPU):
 		r.notice(at, "no registered agent has the GPU %s (there is %s); its cells wait until one comes%s",
 			spec.GPU, strings.Join(models, ", "), suggestion(spec.GPU, models))
 	}
 	drivers := distinctTexts(stacks, func(s proto.Stack) (string, bool) { return s.Driver, s.GPU == spec.GPU })
-	spec.axes.driver = r.drivers("axes.driver", spec, spec.axes.driver, drivers)
+	r.drivers("axes.driver", spec.GPU, &spec.axes, drivers)
 	for _, rules := range [][]selection{spec.exclude, spec.include} {
 		for i := range rules {
-			rules[i].driver = r.drivers("driver", spec, rules[i].driver, drivers)
+			r.drivers("driver", spec.GPU, &rules[i], drivers)
 		}
 	}
 }
 
-func (r *reader) drivers(name string, spec *Spec, entries []entry[string], installed []string) []entry[string] {
-	if entries == nil {
-		return nil
+// drivers resolves the driver versions of one selection. An unknown GPU leaves
+// them unresolved.
+func (r *reader) drivers(name, gpu string, sel *selection, installed []string) {
+	if gpu == "" {
+		sel.broken["driver"] = true
+	}
+	if sel.driver == nil || sel.broken["driver"] {
+		return
 	}
 	var resolved []entry[string]
-	for _, e := range entries {
+	for _, e := range sel.driver {
 		switch {
 		case e.value == Installed && len(installed) == 0:
-			r.fail(e.at, "%s is installed, but no registered agent has the GPU %s; start one, or name the version", name, spec.GPU)
+			r.fail(e.at, "%s is installed, but no registered agent has the GPU %s; start one, or name the version", name, gpu)
+			sel.broken["driver"] = true
 		case e.value == Installed:
 			for _, version := range installed {
 				resolved = append(resolved, entry[string]{e.at, version})
@@ -84,12 +94,12 @@ func (r *reader) drivers(name string, spec *Spec, entries []entry[string], insta
 		default:
 			if len(installed) > 0 && !slices.Contains(installed, e.value) {
 				r.notice(e.at, "no registered agent has driver %s on the GPU %s (there is %s); its cells wait until one comes",
-					e.value, spec.GPU, strings.Join(installed, ", "))
+					e.value, gpu, strings.Join(installed, ", "))
 			}
 			resolved = append(resolved, e)
 		}
 	}
-	return distinct(r, name, resolved, func(v string) string { return v })
+	sel.driver = distinct(r, name, resolved)
 }
 
 func distinctTexts(stacks []proto.Stack, text func(proto.Stack) (string, bool)) []string {
@@ -103,11 +113,16 @@ func distinctTexts(stacks []proto.Stack, text func(proto.Stack) (string, bool)) 
 	return slices.Compact(texts)
 }
 
-// combine makes the cells. The size of every product is checked before it is
-// made, so that a typing mistake costs an error, not the machine's memory.
-func (r *reader) combine(spec *Spec) []proto.Cell {
+// judge checks the rules against the axes, and the size of every product before
+// it is made: a typing mistake costs an error, not the machine's memory.
+func (r *reader) judge(spec *Spec) {
 	for _, rule := range spec.exclude {
 		r.judgeExclude(rule, spec.axes)
+	}
+	for _, axis := range axisNames() {
+		if spec.axes.broken[axis] {
+			return // its number of values is not known
+		}
 	}
 	total := r.within(spec, spec.axes, 0, "axes: the product of the values")
 	for i, rule := range spec.include {
@@ -116,9 +131,10 @@ func (r *reader) combine(spec *Spec) []proto.Cell {
 			total = r.within(spec, spec.include[i], total, "include: with this rule the sweep")
 		}
 	}
-	if len(r.problems) > 0 {
-		return nil
-	}
+}
+
+// combine makes the cells of a spec without problems.
+func (r *reader) combine(spec *Spec) []proto.Cell {
 	filters := make([]filter, len(spec.exclude))
 	for i, rule := range spec.exclude {
 		filters[i] = newFilter(rule)
@@ -148,9 +164,6 @@ func (r *reader) combine(spec *Spec) []proto.Cell {
 		if doubled > 0 {
 			r.notice(rule.at, "this rule names %d of its %d cells for the second time; they count once", doubled, size)
 		}
-	}
-	if len(cells) == 0 {
-		r.fail(spec.axes.at, "no cell is left: the exclude rules match all of them")
 	}
 	slices.SortFunc(cells, proto.Cell.Compare)
 	return cells

@@ -50,7 +50,8 @@ func golden(t *testing.T, path, text string) {
 	}
 }
 
-func sources(t *testing.T, pattern string, least int) []string {
+// sources lists test files, and fails where fewer are found than there must be.
+func sources(t testing.TB, pattern string, least int) []string {
 	t.Helper()
 	paths, err := filepath.Glob(pattern)
 	if err != nil {

@@ -1,12 +1,20 @@
 package matrix
 
+import "strings"
+
 // nearest returns the known word that text is most likely a misspelling of, and
-// false where none is close: more than a third of the letters differ.
+// false where none is close: more than a third of the letters differ and text is
+// not its beginning either.
 func nearest(text string, known []string) (string, bool) {
 	best, least := "", 1+max(1, len(text)/3)
 	for _, word := range known {
 		if d := distance(text, word); d < least {
 			best, least = word, d
+		}
+	}
+	for _, word := range known {
+		if best == "" && len(text) >= 3 && strings.HasPrefix(word, text) {
+			best = word
 		}
 	}
 	return best, best != ""

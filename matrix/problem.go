@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,17 +56,26 @@ func (ps Problems) String() string {
 // maxProblems bounds a report: a file of garbage is one mistake, not a million.
 const maxProblems = 100
 
-// sorted puts problems into the order of the file and cuts a report that nobody
-// would read to the end.
-func (ps Problems) sorted() Problems {
+// maxMessage bounds one message, in bytes; messages quote what they complain of.
+const maxMessage = 2000
+
+// finish puts problems into the order of the file, cuts a report that nobody
+// would read to the end, and only then makes the excerpts: a line can be as long
+// as the file, and a file can repeat its mistake on it a hundred thousand times.
+func (r *reader) finish(ps Problems) Problems {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
+		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
 	})
 	if extra := len(ps) - maxProblems; extra > 0 {
-		ps = append(ps[:maxProblems:maxProblems], Problem{Message: fmt.Sprintf("and %d more problems", extra)})
+		ps = append(ps[:maxProblems:maxProblems], Problem{Message: fmt.Sprintf("and %d more like these", extra)})
+	}
+	for i, p := range ps {
+		if p.Line >= 1 && p.Line <= len(r.lines) {
+			ps[i].Excerpt = excerpt(r.lines[p.Line-1], p.Line, p.Column)
+		}
+		if len(p.Message) > maxMessage {
+			ps[i].Message = strings.ToValidUTF8(p.Message[:maxMessage], "") + "..."
+		}
 	}
 	return ps
 }

@@ -31,22 +31,14 @@ func (r *reader) notice(n *yaml.Node, format string, args ...any) {
 
 // report records a problem at a line and a column; line 0 is the whole file.
 func (r *reader) report(line, column int, message string) {
-	r.problems = append(r.problems, r.place(line, column, message))
+	r.problems = append(r.problems, Problem{Line: line, Column: column, Message: message})
 }
 
 func (r *reader) at(n *yaml.Node, message string) Problem {
 	if override, ok := r.origin[n]; ok {
 		return Problem{Message: message, Excerpt: excerptOf(override)}
 	}
-	return r.place(n.Line, n.Column, message)
-}
-
-func (r *reader) place(line, column int, message string) Problem {
-	p := Problem{Line: line, Column: column, Message: message}
-	if line >= 1 && line <= len(r.lines) {
-		p.Excerpt = excerpt(r.lines[line-1], line, column)
-	}
-	return p
+	return Problem{Line: n.Line, Column: n.Column, Message: message}
 }
 
 // follow returns the node that an alias stands for, and any other node itself.

@@ -34,6 +34,7 @@ func (r *reader) rules(s section, key string) []selection {
 	var rules []selection
 	for i, item := range n.Content {
 		path := fmt.Sprintf("%s[%d]", key, i)
+		before := len(r.problems)
 		rule, ok := r.section(item, path, reflect.TypeFor[FileRule]())
 		if !ok {
 			continue
@@ -42,7 +43,7 @@ func (r *reader) rules(s section, key string) []selection {
 			r.fail(rule.node, "%s names no axis, so it would mean every cell; give it at least one", path)
 			continue
 		}
-		rules = append(rules, r.selection(rule))
+		rules = append(rules, r.selection(rule, before))
 	}
 	return rules
 }
@@ -83,21 +84,28 @@ func (f filter) matches(c proto.Cell, envKey string) bool {
 // in it that no cell has: both are most likely typing mistakes. A rule matches
 // exactly when it has a value of every axis that it names.
 func (r *reader) judgeExclude(rule, axes selection) {
-	same := func(v int) int { return v }
-	text := func(v string) string { return v }
-	key := func(v environment) string { return v.key }
-	judge(r, "seq_len", rule.seqLen, axes.seqLen, same)
-	judge(r, "batch", rule.batch, axes.batch, same)
-	judge(r, "chunk_size", rule.chunk, axes.chunk, same)
-	judge(r, "driver", rule.driver, axes.driver, text)
-	judge(r, "env", rule.env, axes.env, key)
+	judges := map[string]func(){
+		"seq_len":    func() { judge(r, "seq_len", rule.seqLen, axes.seqLen) },
+		"batch":      func() { judge(r, "batch", rule.batch, axes.batch) },
+		"chunk_size": func() { judge(r, "chunk_size", rule.chunk, axes.chunk) },
+		"driver":     func() { judge(r, "driver", rule.driver, axes.driver) },
+		"env":        func() { judge(r, "env", rule.env, axes.env) },
+	}
+	for _, axis := range axisNames() {
+		if !rule.broken[axis] && !axes.broken[axis] {
+			judges[axis]()
+		}
+	}
 }
 
-func judge[T any, K comparable](r *reader, axis string, rule, have []entry[T], key func(T) K) {
+func judge[T any](r *reader, axis string, rule, have []entry[T]) {
 	var unknown []entry[T]
-	known := setOf(have, key)
+	known := map[any]bool{}
+	for _, e := range have {
+		known[keyOf(e.value)] = true
+	}
 	for _, e := range rule {
-		if !known[key(e.value)] {
+		if !known[keyOf(e.value)] {
 			unknown = append(unknown, e)
 		}
 	}

@@ -26,7 +26,8 @@ type Options struct {
 type Spec struct {
 	Name     string
 	Workload proto.Workload
-	// GPU is the target's model, or Installed.
+	// GPU is the target's model, or Installed. It is empty while the file has
+	// a problem that leaves it open.
 	GPU       string
 	QuotaKind proto.QuotaKind
 	Step      proto.Bytes
@@ -64,9 +65,9 @@ func Parse(source []byte, options Options) (*Spec, error) {
 	r := &reader{}
 	spec := r.parse(source, options)
 	if len(r.problems) > 0 {
-		return nil, r.problems.sorted()
+		return nil, r.finish(r.problems)
 	}
-	spec.Notices = r.notices.sorted()
+	spec.Notices = r.finish(r.notices)
 	return spec, nil
 }
 
@@ -79,9 +80,13 @@ func (r *reader) parse(source []byte, options Options) *Spec {
 		return spec
 	}
 	r.override(root, options.Set)
+	before := len(r.problems)
 	s, ok := r.section(root, "", reflect.TypeFor[File]())
 	if !ok {
 		return spec
+	}
+	if len(r.problems) > before && s.value("target") == nil {
+		spec.GPU = "" // the misspelt key may be target
 	}
 	r.header(s, spec)
 	if at := s.value("workload"); at != nil {
@@ -130,11 +135,16 @@ func (r *reader) target(n *yaml.Node, spec *Spec) {
 	if n == nil {
 		return
 	}
+	before := len(r.problems)
 	s, ok := r.section(n, "target", reflect.TypeFor[FileTarget]())
+	if len(r.problems) > before {
+		spec.GPU = "" // what follows from an unknown model would be a false alarm
+	}
 	if !ok || s.value("gpu") == nil {
 		return
 	}
 	at := follow(s.value("gpu"))
+	spec.GPU = ""
 	text, ok := r.word(at, "target.gpu")
 	if !ok {
 		return

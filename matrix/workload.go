@@ -15,12 +15,11 @@ import (
 // ESMFold is the name of the built-in workload.
 const ESMFold = "esmfold"
 
-// The values of the ESMFold parameters, and the defaults, which stand first.
-var (
-	esmfoldModels = []string{"esmfold_v1", "esmfold_8b"}
-	stemTypes     = []string{"bfloat16", "float16", "float32"}
-	trunkTypes    = []string{"float32", "bfloat16", "float16"}
-)
+// esmfoldModels, stemTypes and trunkTypes are the values of the ESMFold
+// parameters; the defaults stand first.
+func esmfoldModels() []string { return []string{"esmfold_v1", "esmfold_8b"} }
+func stemTypes() []string     { return []string{"bfloat16", "float16", "float32"} }
+func trunkTypes() []string    { return []string{"float32", "bfloat16", "float16"} }
 
 // ownProgram is the form module:function, with dots in either.
 var ownProgram = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
@@ -59,7 +58,7 @@ func (r *reader) workload(n *yaml.Node) proto.Workload {
 
 func (r *reader) esmfold(n *yaml.Node) map[string]string {
 	params := map[string]string{
-		"model": esmfoldModels[0], "weights": "random", "stem": stemTypes[0], "trunk": trunkTypes[0], "recycles": "1",
+		"model": esmfoldModels()[0], "weights": "random", "stem": stemTypes()[0], "trunk": trunkTypes()[0], "recycles": "1",
 	}
 	if n == nil {
 		return params
@@ -71,7 +70,7 @@ func (r *reader) esmfold(n *yaml.Node) map[string]string {
 	for _, p := range []struct {
 		key string
 		set []string
-	}{{"model", esmfoldModels}, {"stem", stemTypes}, {"trunk", trunkTypes}} {
+	}{{"model", esmfoldModels()}, {"stem", stemTypes()}, {"trunk", trunkTypes()}} {
 		if at := s.value(p.key); at != nil {
 			if text, ok := r.choice(at, s.name(p.key), p.set); ok {
 				params[p.key] = text
