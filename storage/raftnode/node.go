@@ -1,0 +1,214 @@
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	"github.com/oomfleet/oomfleet/storage/registry"
+)
+
+// Node is one server of the registry's cluster. All methods are safe for
+// concurrent use.
+type Node struct {
+	cfg       Config
+	logger    *slog.Logger
+	raft      *raft.Raft
+	fsm       *fsm
+	store     *store
+	stream    *stream
+	addresses map[raft.ServerID]raft.ServerAddress
+	metrics   *metrics
+	lead      lead
+	calls     calls
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Open opens the data folder, forms the cluster if the folder is empty, and
+// starts the node; it does not wait for a leader. What the folder held is in
+// View once the node has heard from a leader, or leads.
+//
+// A folder that is damaged or incomplete is refused with the file's name and
+// the steps to recover, one that is in use by another process at once. The
+// caller must Close the node.
+func Open(cfg Config) (_ *Node, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, logger: cfg.Logger, addresses: map[raft.ServerID]raft.ServerAddress{}}
+	if n.logger == nil {
+		n.logger = slog.New(slog.DiscardHandler)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.release())
+		}
+	}()
+	if n.stream, err = listen(cfg); err != nil {
+		return nil, err
+	}
+	logger := newLogger(n.logger)
+	if n.store, err = openStore(cfg.DataDir, logger); err != nil {
+		return nil, err
+	}
+	packer, err := newPacker()
+	if err != nil {
+		return nil, err
+	}
+	n.fsm = &fsm{machine: registry.New(), packer: packer, waiters: map[uint64]chan struct{}{}}
+	if err := n.start(logger); err != nil {
+		return nil, err
+	}
+	n.compareServers()
+	if n.metrics, err = newMetrics(n); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+func (n *Node) start(logger hclog.Logger) error {
+	cluster := n.cfg.cluster(n.Addr())
+	for _, s := range cluster.Servers {
+		n.addresses[s.ID] = s.Address
+	}
+	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: n.stream, MaxPool: 3, Timeout: ioTimeout, Logger: logger.Named("transport"), ServerAddressProvider: n,
+		// One call at a time to each follower: with pipelining, a slow
+		// follower's calls pile up and it falls behind for good
+		// (hashicorp/raft#612). Our writes are few; nothing is lost.
+		MaxRPCsInFlight: 1,
+	})
+	config := n.cfg.raft(logger)
+	if err := n.bootstrap(config, transport, cluster); err != nil {
+		return errors.Join(err, transport.Close())
+	}
+	r, err := raft.NewRaft(config, n.fsm, n.store.log, n.store.log, n.store.snapshots, transport)
+	if err != nil {
+		file, openErr := n.store.snapshots.lastOpened()
+		if why := errors.Join(openErr, n.fsm.restoreErr); why != nil {
+			err = n.store.damaged(file, why)
+		}
+		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
+	}
+	n.raft = r
+	n.lead.start(r)
+	return nil
+}
+
+// bootstrap forms the cluster, once: every node writes the same first entry, and
+// only into an empty folder.
+func (n *Node) bootstrap(config *raft.Config, transport raft.Transport, cluster raft.Configuration) error {
+	has, err := raft.HasExistingState(n.store.log, n.store.log, n.store.snapshots)
+	if err != nil {
+		return fmt.Errorf("look for an existing cluster: %w", err)
+	}
+	if !has {
+		if err := raft.BootstrapCluster(config, n.store.log, n.store.log, n.store.snapshots, transport, cluster); err != nil {
+			return fmt.Errorf("form the cluster: %w", err)
+		}
+		if len(cluster.Servers) == 2 {
+			n.logger.Warn("a cluster of two stops when either of them does; use one or three")
+		}
+		return nil
+	}
+	return n.finishBootstrap(cluster)
+}
+
+// finishBootstrap writes the first entry when a crash came between the two
+// writes of a bootstrap, the term and that entry. Without it the node would wait
+// for a configuration for ever. In term 1 nothing else can have been written:
+// the first election begins term 2.
+func (n *Node) finishBootstrap(cluster raft.Configuration) error {
+	last, err := n.store.log.LastIndex()
+	if err != nil {
+		return fmt.Errorf("find the last entry: %w", err)
+	}
+	term, err := n.store.term()
+	if err != nil {
+		return fmt.Errorf("find the current term: %w", err)
+	}
+	if last > 0 || term > 1 {
+		return nil
+	}
+	entry := &raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(cluster)}
+	if err := n.store.log.StoreLog(entry); err != nil {
+		return fmt.Errorf("form the cluster: %w", err)
+	}
+	return nil
+}
+
+// compareServers says when the list of servers was changed after the cluster
+// was formed, which has no effect but on addresses.
+func (n *Node) compareServers() {
+	future := n.raft.GetConfiguration()
+	if err := future.Error(); err != nil {
+		return // shut down already
+	}
+	stored := future.Configuration().Servers
+	same := len(stored) == len(n.addresses)
+	for _, s := range stored {
+		_, listed := n.addresses[s.ID]
+		same = same && listed
+	}
+	if !same {
+		n.logger.Warn("the configured servers are not those of the cluster; the cluster's count", "configured", len(n.addresses), "cluster", len(stored))
+	}
+}
+
+// ServerAddr is where a server is now; raft falls back to the address in its
+// log for an error. It makes new addresses in Config.Servers take effect.
+func (n *Node) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	if addr, ok := n.addresses[id]; ok {
+		return addr, nil
+	}
+	return "", fmt.Errorf("server %q is not in the configuration", id)
+}
+
+// Addr is the address that the node really listens on.
+func (n *Node) Addr() string { return n.stream.Listener.Addr().String() }
+
+// View is what this node has applied. On a follower it may be behind; View's
+// AppliedIndex and AppliedTime say how far.
+func (n *Node) View() registry.View { return n.fsm.machine.View() }
+
+// Changed returns a channel that is closed once the applied index of View is
+// above after. It stays open when the node is closed.
+func (n *Node) Changed(after uint64) <-chan struct{} { return n.fsm.changed(after) }
+
+// Close hands leadership to another server if there is one, ends everything
+// that Open started and waits for it. Proposals under way return. It may be
+// called again and then returns the same.
+func (n *Node) Close() error {
+	n.closeOnce.Do(func() {
+		n.metrics.unregister()
+		n.calls.join()
+		if n.raft.State() == raft.Leader && len(n.addresses) > 1 {
+			if err := n.raft.LeadershipTransfer().Error(); err != nil {
+				n.logger.Info("leadership was not handed over; the others will elect", "error", err)
+			}
+		}
+		done := n.raft.Shutdown()
+		err := n.stream.Close() // ends calls under way, or Shutdown would wait for them
+		err = errors.Join(err, done.Error())
+		n.lead.stop()
+		n.closeErr = errors.Join(err, n.release())
+	})
+	return n.closeErr
+}
+
+// release gives back files and the port, as far as they were opened.
+func (n *Node) release() error {
+	var errs []error
+	if n.stream != nil {
+		errs = append(errs, n.stream.Close())
+	}
+	if n.store != nil {
+		errs = append(errs, n.store.close())
+		n.store = nil
+	}
+	return errors.Join(errs...)
+}

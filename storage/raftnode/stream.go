@@ -1,0 +1,124 @@
+package raftnode
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// stream is raft's way to the other servers. It knows every connection that it
+// opened or accepted, so that closing it ends them all; raft's transport would
+// leave some open, with a goroutine each, until the other side goes away.
+type stream struct {
+	net.Listener
+	advertised net.Addr    // what the others know this server by
+	tls        *tls.Config // nil for none
+	ctx        context.Context
+	stop       context.CancelFunc
+
+	mu    sync.Mutex // guards conns
+	conns map[net.Conn]bool
+}
+
+// listen opens the raft port. Raft passes no context to Dial, so the stream has
+// one of its own: it ends with the stream, and with it dials that are under way.
+func listen(cfg Config) (*stream, error) {
+	listener := cfg.Listener
+	if listener == nil {
+		var err error
+		if listener, err = net.Listen("tcp", cfg.listenAddr()); err != nil {
+			return nil, fmt.Errorf("listen for raft: %w", err)
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &stream{Listener: listener, advertised: listener.Addr(), tls: cfg.TLS, ctx: ctx, stop: stop, conns: map[net.Conn]bool{}}
+	if own := cfg.own(); own != nil {
+		s.advertised = address(own.RaftAddr)
+	}
+	return s, nil
+}
+
+// address is host:port as configured; a listener on all interfaces has no
+// address of its own that would tell two servers apart.
+type address string
+
+func (a address) Network() string { return "tcp" }
+func (a address) String() string  { return string(a) }
+
+// Addr is what this server calls itself among the others.
+func (s *stream) Addr() net.Addr { return s.advertised }
+
+// Accept waits for the next connection of another server.
+func (s *stream) Accept() (net.Conn, error) {
+	conn, err := s.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if s.tls != nil {
+		conn = tls.Server(conn, s.tls)
+	}
+	return s.track(conn)
+}
+
+// Dial connects to another server.
+func (s *stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+	defer cancel()
+	var dialer net.Dialer
+	dial := dialer.DialContext
+	if s.tls != nil {
+		dial = (&tls.Dialer{NetDialer: &dialer, Config: s.tls}).DialContext
+	}
+	conn, err := dial(ctx, "tcp", string(address))
+	if err != nil {
+		return nil, err
+	}
+	return s.track(conn)
+}
+
+func (s *stream) track(conn net.Conn) (net.Conn, error) {
+	tracked := &trackedConn{Conn: conn, stream: s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns == nil {
+		return nil, errors.Join(net.ErrClosed, conn.Close())
+	}
+	s.conns[tracked] = true
+	return tracked, nil
+}
+
+// Close ends listening, dialing and every connection. It may be called again.
+func (s *stream) Close() error {
+	s.stop()
+	err := s.Listener.Close()
+	s.mu.Lock()
+	conns := s.conns
+	s.conns = nil
+	s.mu.Unlock()
+	for conn := range conns {
+		_ = conn.Close() // its reader sees the end; there is nothing to save
+	}
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+type trackedConn struct {
+	net.Conn
+	stream *stream
+}
+
+// Close closes the connection and forgets it.
+func (c *trackedConn) Close() error {
+	c.stream.mu.Lock()
+	delete(c.stream.conns, c)
+	c.stream.mu.Unlock()
+	return c.Conn.Close()
+}
