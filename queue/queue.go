@@ -22,8 +22,8 @@ var (
 	// ErrTooLarge is returned when a task or result exceeds the queue's
 	// message limit. It is permanent: retrying can never work.
 	ErrTooLarge = errors.New("message is larger than the queue takes")
-	// ErrFull is returned when the queue holds as many tasks as it may; the
-	// tasks published before stay, the rest can be published later.
+	// ErrFull is returned when the queue holds as many tasks, or results, as it
+	// may; those that are in stay, the rest can be published later.
 	ErrFull = errors.New("queue is full")
 	// ErrClosed is returned by calls after Close.
 	ErrClosed = errors.New("queue is closed")
@@ -84,7 +84,8 @@ type Queue interface {
 	Next(ctx context.Context, pool proto.Pool) (Delivery, error)
 
 	// Report stores a result, durable when it returns. A result that was
-	// reported already (same task, fence and agent) is stored once.
+	// reported already (same task, fence and agent) is stored once. With
+	// ErrFull it can be reported later, with ErrTooLarge never as it is.
 	Report(ctx context.Context, r proto.Result) error
 	// NextReport waits for the next result, as Next does. It may be called
 	// again before the last report is acked, up to some tens of reports. One

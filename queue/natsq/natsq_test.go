@@ -2,6 +2,7 @@ package natsq_test
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -47,6 +48,9 @@ func server(t *testing.T, cfg natsserver.Config) (url string) {
 
 func open(t *testing.T, cfg natsq.Config) *natsq.Queue {
 	t.Helper()
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
 	q, err := natsq.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +61,7 @@ func open(t *testing.T, cfg natsq.Config) *natsq.Queue {
 
 func TestConformance(t *testing.T) {
 	queuetest.Run(t, queuetest.Suite{
+		Wrap: func(t *testing.T, test func(*testing.T)) { t.Parallel(); test(t) }, // most of it waits for leases
 		Start: func(t *testing.T, l queuetest.Limits) func() queue.Queue {
 			url := server(t, natsserver.Config{MaxPayload: int32(l.MaxMessage)})
 			return func() queue.Queue {

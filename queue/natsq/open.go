@@ -14,8 +14,13 @@ import (
 )
 
 // requestLimit bounds one request to the server when the caller's ctx has no
-// deadline. A sync of a slow disk fits in; a dead server is noticed.
-const requestLimit = 10 * time.Second
+// earlier deadline: a sync of a slow disk fits in, a dead server is noticed.
+// chunkLimit bounds the publishing of one batch, which asks for each task on its
+// own when some lie in the queue already.
+const (
+	requestLimit = 10 * time.Second
+	chunkLimit   = time.Minute
+)
 
 // errReconnected ends a pull whose request the server has forgotten.
 var errReconnected = errors.New("reconnected")
@@ -46,7 +51,10 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	}
 	q := &Queue{cfg: cfg.withDefaults(), waits: map[*context.CancelCauseFunc]bool{}, pulls: map[string]pullConsumer{}}
 	nc, err := nats.Connect(cfg.URL, q.options(ctx)...)
-	if err != nil {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization):
+		return nil, fmt.Errorf("queue at %s refuses these credentials: %w", cfg.shownURL(), err)
+	case err != nil:
 		return nil, fmt.Errorf("queue at %s does not answer: %w", cfg.shownURL(), err)
 	}
 	q.nc = nc
@@ -136,12 +144,17 @@ func (q *Queue) scope(ctx context.Context, pull bool) (scoped context.Context, e
 	}
 }
 
-// call runs one operation under a scope and a deadline, and names op and the
-// reason that a caller can act on in its error.
+// call runs one operation under a scope and the limit of one request.
 func (q *Queue) call(ctx context.Context, op string, do func(context.Context) error) error {
+	return q.within(ctx, op, requestLimit, do)
+}
+
+// within runs one operation under a scope and a limit, and names op and the
+// reason that a caller can act on in its error.
+func (q *Queue) within(ctx context.Context, op string, limit time.Duration, do func(context.Context) error) error {
 	scoped, end := q.scope(ctx, false)
 	defer end()
-	limited, cancel := context.WithTimeout(scoped, requestLimit)
+	limited, cancel := context.WithTimeout(scoped, limit)
 	defer cancel()
 	if err := do(limited); err != nil {
 		return fmt.Errorf("%s: %w", op, q.explain(scoped, err))

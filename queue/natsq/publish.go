@@ -40,7 +40,7 @@ type entry struct {
 func (q *Queue) Publish(ctx context.Context, tasks []proto.Task) (n int, err error) {
 	for chunk := range slices.Chunk(tasks, batchLimit) {
 		var in int
-		err := q.call(ctx, "publish tasks", func(ctx context.Context) (err error) {
+		err := q.within(ctx, "publish tasks", chunkLimit, func(ctx context.Context) (err error) {
 			in, err = q.publishChunk(ctx, chunk)
 			return err
 		})
@@ -152,6 +152,8 @@ func (q *Queue) oneByOne(ctx context.Context, todo []entry, end int) (int, error
 
 // batch publishes entries all or nothing, durable when it returns.
 func (q *Queue) batch(ctx context.Context, entries []entry) error {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
 	msgs := make([]*nats.Msg, len(entries))
 	for i, e := range entries {
 		msgs[i] = e.message()
@@ -169,36 +171,24 @@ func (e entry) message() *nats.Msg {
 	}}
 }
 
-// missing returns the entries that do not lie in the queue. A task of the same
-// id and another fence is of another registry or an older issue: it is removed.
+// missing returns the entries that do not lie in the queue, asking for each:
+// listing a pool's subjects instead costs more once the queue is long. A task of
+// the same id and another fence is of an older issue, or of a registry that was
+// lost: it is removed.
 func (q *Queue) missing(ctx context.Context, entries []entry) ([]entry, error) {
 	s, err := q.stream(ctx, TasksStream)
 	if err != nil {
 		return nil, err
 	}
-	present := map[string]map[string]uint64{} // by pool's filter
 	var missing []entry
 	for _, e := range entries {
-		filter := e.subject[:strings.LastIndexByte(e.subject, '.')+1] + "*"
-		if present[filter] == nil {
-			info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
-			if err != nil {
-				return nil, err
-			}
-			if present[filter] = info.State.Subjects; info.State.Subjects == nil {
-				present[filter] = map[string]uint64{}
-			}
+		same, err := sameFence(ctx, s, e)
+		if err != nil {
+			return nil, err
 		}
-		if present[filter][e.subject] > 0 {
-			same, err := sameFence(ctx, s, e)
-			if err != nil {
-				return nil, err
-			}
-			if same {
-				continue
-			}
+		if !same {
+			missing = append(missing, e)
 		}
-		missing = append(missing, e)
 	}
 	return missing, nil
 }

@@ -18,6 +18,10 @@ import (
 // others hold, which is harmless but costs GPU time.
 const strikesBeforeReset = 3
 
+// shortestFetch is what is left of a wait for which no request is sent any more:
+// its expiry would round to zero, which the server takes for "never".
+const shortestFetch = 2 * time.Millisecond
+
 // source is a durable consumer: where to pull from.
 type source struct {
 	stream, durable, filter string
@@ -45,6 +49,9 @@ func (q *Queue) pull(ctx context.Context, src source) (jetstream.Msg, time.Durat
 			if msg, err = q.fetch(scoped, cons); msg != nil {
 				return msg, cons.lease, nil
 			}
+			if errors.Is(err, errReconnected) {
+				continue // the server has forgotten the request; nothing is wrong with it
+			}
 		}
 		if cause := context.Cause(scoped); cause != nil {
 			return nil, 0, cause
@@ -60,20 +67,24 @@ func (q *Queue) pull(ctx context.Context, src source) (jetstream.Msg, time.Durat
 
 // fetch asks for one message and waits at most the patience for it. No message
 // and no error is an ordinary end of the wait. Each fetch has a request and an
-// inbox of its own, so there is no subscription to fall silent.
+// inbox of its own, so there is no subscription to fall silent. A message that is
+// on its way when the wait ends is lost to us and comes again after its lease.
 func (q *Queue) fetch(ctx context.Context, cons pullConsumer) (jetstream.Msg, error) {
 	scoped, end := q.scope(ctx, true)
 	defer end()
 	limited, cancel := context.WithTimeout(scoped, q.cfg.Patience)
 	defer cancel()
+	until, _ := limited.Deadline()
+	left := time.Until(until)
+	if left < shortestFetch {
+		<-limited.Done()
+		return nil, nil
+	}
 	opts := []jetstream.FetchOpt{jetstream.FetchContext(limited)}
-	if until, _ := limited.Deadline(); time.Until(until) > time.Second {
+	if left > time.Second {
 		// The server tells that it still knows of us; two missed beats end
 		// the fetch.
-		opts = append(opts, jetstream.FetchHeartbeat(time.Until(until)/5))
-	}
-	if limited.Err() != nil {
-		return nil, nil
+		opts = append(opts, jetstream.FetchHeartbeat(left/5))
 	}
 	batch, err := cons.Fetch(1, opts...)
 	if err != nil {
@@ -82,12 +93,13 @@ func (q *Queue) fetch(ctx context.Context, cons pullConsumer) (jetstream.Msg, er
 	if msg := <-batch.Messages(); msg != nil {
 		return msg, nil
 	}
-	switch err := batch.Error(); {
-	case errors.Is(context.Cause(scoped), errReconnected), limited.Err() != nil:
+	switch {
+	case errors.Is(context.Cause(scoped), errReconnected):
+		return nil, errReconnected
+	case limited.Err() != nil:
 		return nil, nil
-	default:
-		return nil, err
 	}
+	return nil, batch.Error()
 }
 
 // consumer returns src's consumer and makes it when it is not there.

@@ -44,7 +44,7 @@ const soon = 20 * time.Second
 const never = 300 * time.Millisecond
 
 func limits() Limits {
-	return Limits{Lease: time.Second, ReportLease: time.Second, MaxTasks: 3000, MaxMessage: 64 << 10}
+	return Limits{Lease: 2 * time.Second, ReportLease: 2 * time.Second, MaxTasks: 3000, MaxMessage: 64 << 10}
 }
 
 // bench is what one test works with.
@@ -89,6 +89,7 @@ func Run(t *testing.T, s Suite) {
 		{"report then next report", reportThenNext, nil},
 		{"reported twice is stored once", reportedTwice, nil},
 		{"report too large", reportTooLarge, nil},
+		{"full of reports", fullOfReports, func(l *Limits) { l.MaxTasks = 3 }},
 		{"report unacked comes again", reportUnacked, nil},
 		{"reports in hand", reportsInHand, nil},
 		{"presence", presence, nil},

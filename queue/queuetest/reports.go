@@ -76,6 +76,20 @@ func reportTooLarge(b *bench) {
 	b.pending(0)
 }
 
+func fullOfReports(b *bench) {
+	for i := range 3 {
+		b.report(NewResult(NewTask("1", i, 7), "agent-1"))
+	}
+	last := NewResult(NewTask("1", 3, 7), "agent-1")
+	if err := b.q.Report(b.ctx, last); !errors.Is(err, queue.ErrFull) {
+		b.Fatalf("Report into a full queue: %v, want ErrFull", err)
+	}
+	rep, _ := b.nextReport(b.q)
+	b.ok("Ack", rep.Ack(b.ctx))
+	b.report(last)
+	b.pending(3)
+}
+
 // reportUnacked is a leader that dies with reports in its hands.
 func reportUnacked(b *bench) {
 	for i := range 3 {

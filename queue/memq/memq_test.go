@@ -1,0 +1,73 @@
+package memq_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/queue"
+	"github.com/oomfleet/oomfleet/queue/memq"
+	"github.com/oomfleet/oomfleet/queue/queuetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestConformance runs in virtual time, so its leases take none.
+func TestConformance(t *testing.T) {
+	queuetest.Run(t, queuetest.Suite{Wrap: synctest.Test, Start: func(t *testing.T, l queuetest.Limits) func() queue.Queue {
+		first := newQueue(t, memq.Config{Lease: l.Lease, ReportLease: l.ReportLease, MaxTasks: l.MaxTasks, MaxMessage: l.MaxMessage})
+		return func() queue.Queue { return first.Client() }
+	}})
+}
+
+func newQueue(t *testing.T, cfg memq.Config) *memq.Queue {
+	t.Helper()
+	q, err := memq.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// TestManualClock: with a clock of its own a queue stands still until told.
+func TestManualClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := memq.NewManual(time.Unix(0, 0))
+		q := newQueue(t, memq.Config{Lease: time.Hour, Clock: clock})
+		task := queuetest.NewTask("1", 1, 7)
+		if _, err := q.Publish(t.Context(), []proto.Task{task}); err != nil {
+			t.Fatal(err)
+		}
+		d, err := q.Next(t.Context(), task.Pool())
+		if err != nil {
+			t.Fatal(err)
+		}
+		clock.Advance(59 * time.Minute)
+		if err := d.Extend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error, 1)
+		go func() { _, err := q.Next(t.Context(), task.Pool()); got <- err }()
+		synctest.Wait()
+		clock.Advance(59 * time.Minute)
+		synctest.Wait()
+		select {
+		case err := <-got:
+			t.Fatalf("delivered within its lease: %v", err)
+		default:
+		}
+		clock.Advance(time.Minute)
+		if err := <-got; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	if _, err := memq.New(memq.Config{Lease: -1}); err == nil {
+		t.Fatal("no error")
+	}
+}
