@@ -67,20 +67,28 @@ func Run(ctx context.Context, config Config) error {
 	os.Stdout = os.Stderr
 	defer func() { os.Stdout = stdout }()
 
-	for try := range portTries {
+	if anyPort(config.Addr) {
+		err = whileTaken(ctx, func() error { return serve(ctx, config, dir) })
+	} else {
 		err = serve(ctx, config, dir)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if !errors.Is(err, syscall.EADDRINUSE) || !anyPort(config.Addr) {
-			break
-		}
-		err = fmt.Errorf("%d ports in a row were taken: %w", try+1, err)
+	}
+	if ctx.Err() != nil {
+		return nil
 	}
 	if err == nil {
 		err = errors.New("it ended by itself")
 	}
 	return fmt.Errorf("run s3 server in %s: %w", dir, err)
+}
+
+// whileTaken runs serve again while another process has its port.
+func whileTaken(ctx context.Context, serve func() error) error {
+	for range portTries - 1 {
+		if err := serve(); !errors.Is(err, syscall.EADDRINUSE) || ctx.Err() != nil {
+			return err
+		}
+	}
+	return serve()
 }
 
 // serve opens the folder and runs the server on one address.

@@ -189,6 +189,8 @@ func TestDecodeDamaged(t *testing.T) {
 	}
 }
 
+// FuzzDecode: run it with -fuzzminimizetime=1x, or the engine spends its time on
+// making inputs smaller, whose coverage changes with the pools of the library.
 func FuzzDecode(f *testing.F) {
 	for _, name := range []string{"testdata/resnet_infer_L224_B64.parquet", "testdata/llama_L512_B2.parquet"} {
 		file, err := os.ReadFile(name)
