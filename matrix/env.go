@@ -100,7 +100,8 @@ func (r *reader) variables(n *yaml.Node, path string) []pair {
 
 // withoutTails returns a list of environments without the items that are only
 // the rest of the item before, cut off at a comma, as in [A=b:1,c:2]. Each run of
-// them is one problem that shows the whole in quotes.
+// them is one problem that shows the whole in quotes. It returns nil when nothing
+// else was in the list.
 func (r *reader) withoutTails(n *yaml.Node, path string) *yaml.Node {
 	if n = follow(n); n.Kind != yaml.SequenceNode {
 		return n
@@ -120,6 +121,9 @@ func (r *reader) withoutTails(n *yaml.Node, path string) *yaml.Node {
 			continue
 		}
 		kept.Content = append(kept.Content, n.Content[i])
+	}
+	if len(kept.Content) == 0 && len(n.Content) > 0 {
+		return nil
 	}
 	return &kept
 }
