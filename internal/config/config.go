@@ -15,8 +15,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/oomfleet/oomfleet/proto"
 )
 
 // APIVersion is the version of the file's form.
@@ -38,6 +41,37 @@ type Fleet struct {
 	// Coordinators are all members of the raft cluster, one or three (or
 	// more, odd), the same list for each of them.
 	Coordinators []Coordinator `yaml:"coordinators"`
+	// Simulated are the drivers that simulated agents may present; empty for
+	// a fleet without any.
+	Simulated []SimulatedDriver `yaml:"simulated,omitempty"`
+}
+
+// SimulatedDriver is one driver of simulated agents: the recorded one, or one
+// whose name ends in -synthetic and which holds more context.
+type SimulatedDriver struct {
+	Driver string `yaml:"driver"`
+	// ContextOffset is added to the recorded context, as an amount of memory;
+	// synthetic drivers only.
+	ContextOffset string `yaml:"context_offset,omitempty"`
+}
+
+// Offset is ContextOffset in bytes.
+func (d SimulatedDriver) Offset() (proto.Bytes, error) {
+	if d.ContextOffset == "" {
+		return 0, nil
+	}
+	return proto.ParseBytes(d.ContextOffset)
+}
+
+// SimulatedDriver returns the simulated driver of this name; an empty name is
+// the first.
+func (f *Fleet) SimulatedDriver(name string) (SimulatedDriver, error) {
+	for _, d := range f.Simulated {
+		if name == "" || d.Driver == name {
+			return d, nil
+		}
+	}
+	return SimulatedDriver{}, fmt.Errorf("the configuration has no simulated driver %q: add it under simulated", name)
 }
 
 // Queue says where the NATS server is.
@@ -140,6 +174,18 @@ func (f *Fleet) Validate() error {
 		}
 		if c.DataDir == "" {
 			bad("coordinators[%d].data_dir is missing", i)
+		}
+	}
+	for i, d := range f.Simulated {
+		if d.Driver == "" {
+			bad("simulated[%d].driver is missing", i)
+		}
+		offset, err := d.Offset()
+		if err != nil {
+			bad("simulated[%d].context_offset: %w", i, err)
+		}
+		if offset != 0 && !strings.HasSuffix(d.Driver, "-synthetic") {
+			bad("simulated[%d]: only a driver whose name ends in -synthetic may have a context_offset, %q was recorded as it is", i, d.Driver)
 		}
 	}
 	return errors.Join(errs...)

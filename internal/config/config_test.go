@@ -45,7 +45,10 @@ func TestValidateNamesTheField(t *testing.T) {
 		"raft address":     {func(f *Fleet) { f.Coordinators[0].Raft = "localhost" }, "host:port"},
 		"api without port": {func(f *Fleet) { f.Coordinators[0].API = "http://x" }, "URL with a port"},
 		"no data":          {func(f *Fleet) { f.Coordinators[0].DataDir = "" }, "data_dir"},
-		"id":               {func(f *Fleet) { f.Coordinators[0].ID = "A B" }, "lower-case"},
+		"offset": {func(f *Fleet) {
+			f.Simulated = []SimulatedDriver{{Driver: "580.159.04", ContextOffset: "48MiB"}}
+		}, "-synthetic"},
+		"id": {func(f *Fleet) { f.Coordinators[0].ID = "A B" }, "lower-case"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := valid()

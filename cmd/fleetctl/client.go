@@ -1,0 +1,33 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/oomfleet/oomfleet/coordinator/api"
+)
+
+// client returns a client for --server, $OOMFLEET_SERVER or this machine.
+func (a *app) client() (*api.Client, error) {
+	c, err := api.NewClient(cmp.Or(a.server, os.Getenv("OOMFLEET_SERVER"), "http://127.0.0.1:7400"))
+	return c, wrongInput(err)
+}
+
+// explain turns an API error into the command's: a bad matrix shows every
+// problem with its place, wrong questions exit with 2.
+func (a *app) explain(err error) error {
+	var p *api.Problem
+	if !errors.As(err, &p) {
+		return err
+	}
+	switch p.Code {
+	case api.CodeBadMatrix:
+		return usagef("%s\n%s", p.Message, strings.TrimRight(p.Details.String(), "\n"))
+	case api.CodeBadRequest, api.CodeNotFound, api.CodeNotCovered:
+		return wrongInput(err)
+	}
+	return fmt.Errorf("%w", err)
+}

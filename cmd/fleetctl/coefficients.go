@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+func (a *app) coefficientsCommand() *cobra.Command {
+	c := &cobra.Command{Use: "coefficients", Short: "Fitted coefficients"}
+	a.serverFlag(c)
+	filter := map[string]*string{}
+	get := &cobra.Command{Use: "get", Short: "Print the fitted coefficients, from any coordinator", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			query := url.Values{}
+			for name, value := range filter {
+				if *value != "" {
+					query.Set(name, *value)
+				}
+			}
+			answer, err := client.Coefficients(cmd.Context(), query)
+			if err != nil {
+				return a.explain(err)
+			}
+			if a.json {
+				return writeJSON(a.out, answer)
+			}
+			if len(answer.Coefficients) == 0 {
+				fmt.Fprintln(a.out, "no coefficients yet: a group is fitted when all of its cells have settled")
+				return nil
+			}
+			return coefficientTable(a.out, answer.Coefficients)
+		}}
+	for name, help := range map[string]string{
+		"gpu": "only this GPU model", "driver": "only this driver", "workload": "only this workload",
+		"origin": "only measured, simulated or imported", "quota_kind": "only this quota kind",
+	} {
+		filter[name] = get.Flags().String(strings.ReplaceAll(name, "_", "-"), "", help)
+	}
+	c.AddCommand(get)
+	return c
+}
+
+// coefficientTable shows one block a group and target: each term with its
+// interval.
+func coefficientTable(w io.Writer, all []proto.Coefficients) error {
+	t := newTable(w, "GROUP", "ORIGIN", "TARGET", "TERM", "VALUE", "INTERVAL", "WORST RESIDUAL")
+	for _, c := range all {
+		group := groupName(c.Group)
+		for i, term := range c.Terms {
+			if term.Value == 0 {
+				continue
+			}
+			residual := ""
+			if i == 0 {
+				residual = fmt.Sprintf("%.2f %%", 100*c.ResidualMaxRel)
+			}
+			t.row(group, string(c.Origin), c.Target, term.Name, termValue(term.Value, term.Unit), termValue(term.Lo, "")+" .. "+termValue(term.Hi, term.Unit), residual)
+		}
+	}
+	return t.flush()
+}
+
+func groupName(g proto.Group) string {
+	name := g.Workload.String() + " " + g.Driver
+	if g.ChunkSize > 0 {
+		name += fmt.Sprintf(" c%d", g.ChunkSize)
+	}
+	if env := proto.EnvString(g.Env); env != "" {
+		name += " " + env
+	}
+	return name
+}
+
+// termValue shows a constant in MiB and a coefficient in bytes per unit.
+func termValue(v float64, unit string) string {
+	if v >= 1<<20 {
+		return strconv.FormatFloat(v/(1<<20), 'f', 1, 64) + " MiB"
+	}
+	return strings.TrimSpace(strconv.FormatFloat(v, 'g', 6, 64) + " " + unit)
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+
+	"github.com/oomfleet/oomfleet/coordinator"
+	"github.com/oomfleet/oomfleet/coordinator/api"
+	"github.com/oomfleet/oomfleet/internal/config"
+	"github.com/oomfleet/oomfleet/queue/natsq"
+	"github.com/oomfleet/oomfleet/storage/raftnode"
+	"github.com/oomfleet/oomfleet/storage/trace"
+	"github.com/oomfleet/oomfleet/storage/trace/dir"
+	"github.com/oomfleet/oomfleet/storage/trace/s3x"
+)
+
+func (a *app) coordinatorCommand() *cobra.Command {
+	var file, id string
+	var child bool
+	c := &cobra.Command{Use: "coordinator", Short: "Run a coordinator", Args: cobra.NoArgs,
+		Long: `Run one coordinator of the fleet that a configuration file describes. With three
+in the file, start one of each --id; any one of them may be lost.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fleet, err := config.Read(file)
+			if err != nil {
+				return wrongInput(err)
+			}
+			me, err := fleet.Coordinator(id)
+			if err != nil {
+				return wrongInput(err)
+			}
+			ctx := cmd.Context()
+			if child {
+				ctx = untilParentEnds(ctx)
+			}
+			return a.runCoordinator(ctx, fleet, me, func() {
+				if child {
+					a.ready(me.API)
+				}
+			})
+		}}
+	c.Flags().StringVar(&file, "config", "", "the fleet's configuration file (required)")
+	c.Flags().StringVar(&id, "id", "", "which coordinator of the file this is (needed with more than one)")
+	c.Flags().BoolVar(&child, "child", false, "")
+	c.Flags().MarkHidden("child")
+	c.MarkFlagRequired("config")
+	return c
+}
+
+// openTraces opens the trace store of a configuration and tries it.
+func openTraces(ctx context.Context, t config.Traces) (*trace.Store, error) {
+	var driver trace.Driver
+	var err error
+	if t.Dir != "" {
+		driver, err = dir.New(t.Dir)
+	} else {
+		driver, err = s3x.Open(ctx, s3x.Config{URL: t.URL, Bucket: t.Bucket, Region: t.Region, CAFile: t.CAFile,
+			AccessKey: os.Getenv(config.EnvAccessKey), SecretKey: os.Getenv(config.EnvSecretKey)})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the trace store: %w", err)
+	}
+	store := trace.NewStore(driver)
+	if err := store.Canary(ctx); err != nil {
+		return nil, fmt.Errorf("try the trace store: %w", err)
+	}
+	return store, nil
+}
+
+// metrics returns a registry of its own with the process's numbers in it.
+func metrics() *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
+}
+
+// runCoordinator runs raft node, service and API until ctx ends.
+func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config.Coordinator, ready func()) (err error) {
+	log := a.logger().With("component", "coordinator", "id", me.ID)
+	reg := metrics()
+	store, err := openTraces(ctx, fleet.Traces)
+	if err != nil {
+		return err
+	}
+	q, err := natsq.Open(ctx, natsq.Config{URL: fleet.Queue.URL, Name: "coordinator-" + me.ID, CredsFile: fleet.Queue.CredsFile})
+	if err != nil {
+		return fmt.Errorf("open the queue: %w", err)
+	}
+	defer q.Close()
+	node, err := raftnode.Open(nodeConfig(fleet, me, log, reg))
+	if err != nil {
+		return fmt.Errorf("open the registry: %w", err)
+	}
+	defer func() { err = errors.Join(err, node.Close()) }()
+	local := newReplica(node)
+	service, err := coordinator.New(coordinator.Config{}, coordinator.Deps{Registry: local, Queue: q, Traces: store, Log: log, Metrics: reg})
+	if err != nil {
+		return err
+	}
+	handler, err := api.New(api.Deps{ID: me.ID, Version: thisBuild().Version, Sweeps: service, Registry: node, Traces: store, Agents: q,
+		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Log: log})
+	if err != nil {
+		return err
+	}
+	address, err := url.Parse(me.API)
+	if err != nil {
+		return fmt.Errorf("the API's address: %w", err)
+	}
+	listener, err := net.Listen("tcp", address.Host)
+	if err != nil {
+		return fmt.Errorf("listen for the API: %w", err)
+	}
+	return together(ctx,
+		service.Run,
+		func(ctx context.Context) error { return serveHTTP(ctx, listener, handler) },
+		func(ctx context.Context) error { return local.Run(ctx, fleet) },
+		func(ctx context.Context) error { return local.awaitLeader(ctx, ready) },
+	)
+}
+
+func nodeConfig(fleet *config.Fleet, me config.Coordinator, log *slog.Logger, reg prometheus.Registerer) raftnode.Config {
+	cfg := raftnode.Config{ID: me.ID, RaftAddr: me.Raft, DataDir: me.DataDir, Logger: log, Registerer: reg}
+	for _, c := range fleet.Coordinators {
+		cfg.Servers = append(cfg.Servers, raftnode.Server{ID: c.ID, RaftAddr: c.Raft})
+	}
+	return cfg
+}
+
+// together runs parts of a service and joins them: when one ends, all end.
+func together(ctx context.Context, parts ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, len(parts))
+	for _, part := range parts {
+		go func() { ended <- part(ctx) }()
+	}
+	var errs []error
+	for range parts {
+		errs = append(errs, <-ended)
+		cancel()
+	}
+	return errors.Join(errs...)
+}
+
+// serveHTTP serves until ctx ends, then lets requests under way finish.
+func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		s.Shutdown(grace)
+	})
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the API: %w", err)
+	}
+	return nil
+}

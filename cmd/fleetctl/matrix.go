@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/oomfleet/oomfleet/coordinator"
+	"github.com/oomfleet/oomfleet/coordinator/api"
+	"github.com/oomfleet/oomfleet/matrix"
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+func (a *app) matrixCommand() *cobra.Command {
+	c := &cobra.Command{Use: "matrix", Short: "Matrix files and their sweeps"}
+	a.serverFlag(c)
+	c.AddCommand(a.matrixExpandCommand(), a.matrixSubmitCommand(), a.matrixStatusCommand(), a.matrixListCommand(), a.matrixCancelCommand(), a.matrixSchemaCommand())
+	return c
+}
+
+// readMatrix reads a matrix file, or stdin for "-".
+func (a *app) readMatrix(path string) ([]byte, error) {
+	if path == "-" {
+		text, err := io.ReadAll(io.LimitReader(a.in, 4<<20))
+		if err != nil {
+			return nil, fmt.Errorf("read the matrix from stdin: %w", err)
+		}
+		return text, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, wrongInput(fmt.Errorf("read the matrix file: %w", err))
+	}
+	return text, nil
+}
+
+// badMatrix shows every problem of a file with its place.
+func badMatrix(path string, err error) error {
+	var problems matrix.Problems
+	if errors.As(err, &problems) {
+		return usagef("%s has errors\n%s", path, strings.TrimRight(problems.String(), "\n"))
+	}
+	return wrongInput(err)
+}
+
+func (a *app) notices(n matrix.Problems) {
+	if len(n) > 0 {
+		fmt.Fprintln(a.err, strings.TrimRight(n.String(), "\n"))
+	}
+}
+
+// expansionDocument is what `matrix expand --json` prints.
+type expansionDocument struct {
+	Name     string          `json:"name"`
+	Search   proto.Search    `json:"search"`
+	Cells    []expandedCell  `json:"cells"`
+	Estimate matrix.Estimate `json:"estimate"`
+	Notices  matrix.Problems `json:"notices"`
+}
+
+type expandedCell struct {
+	ID proto.CellID `json:"id"`
+	proto.Cell
+}
+
+func (a *app) matrixExpandCommand() *cobra.Command {
+	var set []string
+	c := &cobra.Command{Use: "expand FILE", Short: "Show the cells of a matrix file, without a fleet", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			source, err := a.readMatrix(args[0])
+			if err != nil {
+				return err
+			}
+			e, err := matrix.Expand(source, matrix.Options{Set: set})
+			if err != nil {
+				return badMatrix(args[0], err)
+			}
+			if a.json {
+				d := expansionDocument{Name: e.Name, Search: e.Search, Estimate: e.Estimate(), Notices: e.Notices, Cells: []expandedCell{}}
+				for _, cell := range e.Cells {
+					d.Cells = append(d.Cells, expandedCell{cell.ID(), cell})
+				}
+				return writeJSON(a.out, d)
+			}
+			a.notices(e.Notices)
+			t := newTable(a.out, "CELL", "WORKLOAD", "GPU", "DRIVER", "LENGTH", "BATCH", "CHUNK", "QUOTA", "ENVIRONMENT")
+			for _, cell := range e.Cells {
+				t.row(string(cell.ID()), cell.Workload.String(), cell.GPU, cell.Driver, fmt.Sprint(cell.SeqLen), fmt.Sprint(cell.Batch),
+					fmt.Sprint(cell.ChunkSize), string(cell.QuotaKind), proto.EnvString(cell.Env))
+			}
+			if err := t.flush(); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "\n%s\n", e.Estimate())
+			return nil
+		}}
+	c.Flags().StringArrayVar(&set, "set", nil, "override a key, like axes.seq_len=128,256; may be repeated")
+	return c
+}
+
+func (a *app) matrixSchemaCommand() *cobra.Command {
+	return &cobra.Command{Use: "schema", Short: "Print the JSON Schema of matrix files, for editors", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := io.WriteString(a.out, matrix.Schema())
+			return err
+		}}
+}
+
+func (a *app) matrixSubmitCommand() *cobra.Command {
+	var set []string
+	var origin string
+	var again, wait bool
+	c := &cobra.Command{Use: "submit FILE", Short: "Submit a matrix to the fleet", Args: cobra.ExactArgs(1),
+		Long: `Submit sends a matrix file to the coordinators. Submitting the same file twice
+is harmless: the sweep is the same, and what is settled stays settled.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			source, err := a.readMatrix(args[0])
+			if err != nil {
+				return err
+			}
+			if _, err := matrix.Parse(source, matrix.Options{Set: set}); err != nil {
+				return badMatrix(args[0], err)
+			}
+			o, err := proto.ParseOrigin(origin)
+			if err != nil || o == proto.OriginImported {
+				return usagef("--origin is measured or simulated, not %q", origin)
+			}
+			reply, err := client.Submit(cmd.Context(), api.Submission{Source: string(source), Set: set, Origin: o, Again: again})
+			if err != nil {
+				return a.explain(err)
+			}
+			if wait {
+				a.submitted(a.err, reply)
+				return a.follow(cmd.Context(), client, reply.Matrix.ID)
+			}
+			if a.json {
+				return writeJSON(a.out, reply)
+			}
+			a.submitted(a.out, reply)
+			fmt.Fprintf(a.out, "watch it with: fleetctl matrix status %s\n", reply.Matrix.ID)
+			return nil
+		}}
+	f := c.Flags()
+	f.StringArrayVar(&set, "set", nil, "override a key, like axes.seq_len=128,256; may be repeated")
+	f.StringVar(&origin, "origin", "measured", "which agents run it: measured or simulated")
+	f.BoolVar(&again, "again", false, "run cells that failed before once more, as a sweep of its own")
+	f.BoolVar(&wait, "wait", false, "wait until the sweep is settled, then print its status")
+	return c
+}
+
+func (a *app) submitted(w io.Writer, r coordinator.SubmitReply) {
+	a.notices(r.Notices)
+	fmt.Fprintf(w, "%s: %d cells new, %d in work, %d settled already\n", r.Matrix.ID, r.New, r.Known, r.Settled)
+}
+
+func (a *app) matrixStatusCommand() *cobra.Command {
+	var wait bool
+	c := &cobra.Command{Use: "status SWEEP", Short: "Show where a sweep stands, cell by cell", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			if wait {
+				return a.follow(cmd.Context(), client, proto.MatrixID(args[0]))
+			}
+			report, err := client.Sweep(cmd.Context(), proto.MatrixID(args[0]))
+			if err != nil {
+				return a.explain(err)
+			}
+			return a.printReport(report)
+		}}
+	c.Flags().BoolVar(&wait, "wait", false, "wait until the sweep is settled")
+	return c
+}
+
+func (a *app) matrixListCommand() *cobra.Command {
+	return &cobra.Command{Use: "list", Short: "List the sweeps", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			answer, err := client.Sweeps(cmd.Context())
+			if err != nil {
+				return a.explain(err)
+			}
+			if a.json {
+				return writeJSON(a.out, answer)
+			}
+			if len(answer.Sweeps) == 0 {
+				fmt.Fprintln(a.out, "no sweep yet; submit one with `fleetctl matrix submit FILE`")
+				return nil
+			}
+			t := newTable(a.out, "SWEEP", "ORIGIN", "STATE", "CELLS", "SETTLED", "FAILED", "SUBMITTED")
+			for _, s := range answer.Sweeps {
+				t.row(string(s.Matrix.ID), string(s.Origin), s.State, fmt.Sprint(s.Counts.Total), fmt.Sprint(s.Counts.Settled()),
+					fmt.Sprint(s.Counts.Failed), s.Submitted.Local().Format("2006-01-02 15:04:05"))
+			}
+			return t.flush()
+		}}
+}
+
+func (a *app) matrixCancelCommand() *cobra.Command {
+	return &cobra.Command{Use: "cancel SWEEP", Short: "Cancel a sweep; cells that another sweep wants go on", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			answer, err := client.Cancel(cmd.Context(), proto.MatrixID(args[0]))
+			if err != nil {
+				return a.explain(err)
+			}
+			if a.json {
+				return writeJSON(a.out, answer)
+			}
+			fmt.Fprintf(a.out, "%s cancelled; %d tasks taken back\n", answer.ID, answer.Closed)
+			return nil
+		}}
+}
+
+// follow waits until a sweep is settled, shows progress on the way, and prints
+// the status document.
+func (a *app) follow(ctx context.Context, client *api.Client, id proto.MatrixID) error {
+	report, err := awaitSettled(ctx, client, id, newProgress(a.err))
+	if err != nil {
+		return a.explain(err)
+	}
+	return a.printReport(report)
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// writeJSON writes one document.
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("write the document: %w", err)
+	}
+	return nil
+}
+
+// table writes rows under a header in aligned columns.
+type table struct {
+	w *tabwriter.Writer
+}
+
+func newTable(w io.Writer, header ...string) *table {
+	t := &table{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)}
+	t.row(header...)
+	return t
+}
+
+func (t *table) row(cells ...string) {
+	for i, c := range cells {
+		if c == "" {
+			cells[i] = "-"
+		}
+	}
+	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+}
+
+func (t *table) flush() error { return t.w.Flush() }
+
+// mib shows an amount in MiB, or a dash where it is not known.
+func mib(b proto.Bytes) string {
+	if b == 0 {
+		return "-"
+	}
+	text := fmt.Sprintf("%.2f", float64(b)/float64(proto.MiB))
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + " MiB"
+}
+
+// bands shows fail bands in MiB, both ends inside.
+func bands(b proto.Boundary) string {
+	if !b.BandsKnown {
+		return "unknown"
+	}
+	if len(b.FailBands) == 0 {
+		return "none"
+	}
+	parts := make([]string, len(b.FailBands))
+	for i, band := range b.FailBands {
+		parts[i] = fmt.Sprintf("%d-%d MiB", band.From/proto.MiB, band.To/proto.MiB)
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+	"golang.org/x/sys/unix"
+
+	"github.com/oomfleet/oomfleet/coordinator/api"
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// progress shows how far a sweep is: a bar on a terminal, elsewhere one quiet
+// line whenever the number of settled cells has changed.
+type progress struct {
+	w        io.Writer
+	terminal bool
+	bars     *mpb.Progress
+	bar      *mpb.Bar
+	settled  int
+	began    time.Time
+}
+
+func newProgress(w io.Writer) *progress {
+	p := &progress{w: w, settled: -1, began: time.Now()}
+	if f, ok := w.(*os.File); ok {
+		_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+		p.terminal = err == nil
+	}
+	return p
+}
+
+func (p *progress) show(r proto.Report) {
+	settled := r.Counts.Settled()
+	if settled == p.settled {
+		return
+	}
+	p.settled = settled
+	if !p.terminal {
+		fmt.Fprintf(p.w, "%s: %d of %d cells settled, %d failed (%.0f s)\n", r.Matrix.ID, settled, r.Counts.Total, r.Counts.Failed, time.Since(p.began).Seconds())
+		return
+	}
+	if p.bar == nil {
+		p.bars = mpb.New(mpb.WithOutput(p.w), mpb.WithWidth(48))
+		p.bar = p.bars.AddBar(int64(r.Counts.Total), mpb.PrependDecorators(decor.Name("cells settled "), decor.CountersNoUnit("%d/%d")),
+			mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_GO)))
+	}
+	p.bar.SetCurrent(int64(settled))
+}
+
+func (p *progress) done() {
+	if p.bar == nil {
+		return
+	}
+	if !p.bar.Completed() {
+		p.bar.Abort(false)
+	}
+	p.bars.Wait()
+}
+
+// awaitSettled polls a sweep until it is settled or cancelled. A coordinator
+// that does not answer for a moment is waited for; ctx ends the wait.
+func awaitSettled(ctx context.Context, client *api.Client, id proto.MatrixID, p *progress) (proto.Report, error) {
+	defer p.done()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	var silentSince, settledSince time.Time
+	for {
+		report, err := client.Sweep(ctx, id)
+		switch {
+		case err == nil:
+			silentSince = time.Time{}
+			p.show(report)
+			if report.State == "running" {
+				settledSince = time.Time{}
+				break
+			}
+			if settledSince.IsZero() {
+				settledSince = time.Now()
+			}
+			if time.Since(settledSince) > fitWait || covered(report) {
+				return report, nil
+			}
+		case silentSince.IsZero():
+			silentSince = time.Now()
+		case time.Since(silentSince) > time.Minute:
+			return proto.Report{}, err
+		}
+		select {
+		case <-ctx.Done():
+			return proto.Report{}, fmt.Errorf("stopped waiting for %s: %w; the sweep itself goes on", id, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+// fitWait is how long a settled sweep's coefficients are waited for; a group
+// with too few recordings never gets any.
+const fitWait = 3 * time.Second
+
+// covered is whether every group of the sweep that can be fitted has its
+// coefficients: three lengths and batches give a fit beyond doubt.
+func covered(r proto.Report) bool {
+	points := map[string]map[[2]int]bool{}
+	for _, c := range r.Cells {
+		if c.PeakReserved == 0 {
+			continue
+		}
+		g := groupName(proto.Group{Workload: c.Workload, Driver: c.Driver, ChunkSize: c.ChunkSize, Env: c.Env}) + c.GPU + string(c.QuotaKind)
+		if points[g] == nil {
+			points[g] = map[[2]int]bool{}
+		}
+		points[g][[2]int{c.SeqLen, c.Batch}] = true
+	}
+	fits := map[string]bool{}
+	for _, c := range r.Coefficients {
+		fits[groupName(proto.Group{Workload: c.Group.Workload, Driver: c.Group.Driver, ChunkSize: c.Group.ChunkSize, Env: c.Group.Env})+c.Group.GPU+string(c.QuotaKind)] = true
+	}
+	for g, cells := range points {
+		if len(cells) >= 2 && !fits[g] {
+			return false
+		}
+	}
+	return true
+}

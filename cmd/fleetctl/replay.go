@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/oomfleet/oomfleet/allocator"
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/trace"
+)
+
+// edgeMargin is how near to the edge a device or process outcome is not told:
+// the bytes outside the allocator move by some MiB from run to run.
+const edgeMargin = 16 << 20
+
+// recorded is a trace opened for replay under other settings.
+type recorded struct {
+	program  *allocator.Program
+	recorded allocator.Settings
+	wanted   allocator.Settings
+	kind     proto.QuotaKind
+	cap      int64
+	overhead int64
+	total    int64
+}
+
+// openReplay reads a trace file and checks the question against it.
+func openReplay(path string, f replayFlags) (*recorded, error) {
+	r := &recorded{}
+	var err error
+	if r.kind, err = proto.ParseQuotaKind(f.capKind); err != nil {
+		return nil, wrongInput(err)
+	}
+	if f.cap != "" {
+		quota, err := proto.ParseBytes(f.cap)
+		if err != nil {
+			return nil, wrongInput(fmt.Errorf("--cap %w", err))
+		}
+		if quota <= 0 {
+			return nil, usagef("--cap must be more than 0")
+		}
+		r.cap = int64(quota)
+	}
+	events, meta, err := trace.ReadFile(path)
+	if err != nil {
+		return nil, wrongInput(err)
+	}
+	if meta.Truncated {
+		return nil, usagef("%s: the start of the recording was lost, it cannot be replayed", path)
+	}
+	if r.recorded, err = allocator.ParseSettings(meta.Settings[allocator.EnvConf]); err != nil {
+		return nil, wrongInput(fmt.Errorf("%s was recorded under settings that cannot be replayed: %w", path, err))
+	}
+	if err := r.settings(f.env); err != nil {
+		return nil, wrongInput(err)
+	}
+	if r.program, err = allocator.Compile(events); err != nil {
+		return nil, wrongInput(fmt.Errorf("%s: %w", path, err))
+	}
+	r.total = int64(meta.DeviceTotal)
+	if r.kind != proto.QuotaAllocator {
+		outside, known := meta.OutsideAllocator()
+		if !known {
+			return nil, usagef("%s does not say what the process held outside the allocator: only --cap-kind allocator can be replayed", path)
+		}
+		r.overhead = int64(outside)
+	}
+	return r, nil
+}
+
+// settings reads --env pairs; without any the recording's own settings hold.
+func (r *recorded) settings(pairs []string) error {
+	r.wanted = r.recorded
+	if len(pairs) == 0 {
+		return nil
+	}
+	env := map[string]string{}
+	for _, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("--env takes KEY=VALUE, not %q", pair)
+		}
+		if old, twice := env[name]; twice && old != value {
+			return fmt.Errorf("--env names %s twice with different values", name)
+		}
+		env[name] = value
+	}
+	wanted, err := allocator.SettingsFromEnv(env)
+	r.wanted = wanted
+	return err
+}
+
+// limit is the replay's limit for a quota of the kind that was asked for.
+func (r *recorded) limit(quota int64) allocator.Limit {
+	if quota == 0 {
+		return allocator.Limit{}
+	}
+	if r.kind == proto.QuotaAllocator {
+		return allocator.Limit{Cap: quota}
+	}
+	return allocator.Limit{Device: max(quota-r.overhead, 1)}
+}
+
+func (r *recorded) replay(quota int64) allocator.ReplayResult {
+	return r.program.Replay(r.wanted, allocator.ReplayOptions{Limit: r.limit(quota), DeviceTotal: r.total})
+}
+
+// checked refuses a recording that the model does not understand.
+func (r *recorded) checked() (mismatches int, err error) {
+	report := r.program.SelfCheck(r.recorded)
+	if report.Mismatches > 0 {
+		return report.Mismatches, fmt.Errorf("the recording fails its self-check (%d mismatches): %s; nothing is predicted from it", report.Mismatches, report.First)
+	}
+	return 0, nil
+}
+
+func (r *recorded) document() (replayDocument, error) {
+	mismatches, err := r.checked()
+	if err != nil {
+		return replayDocument{}, err
+	}
+	res := r.replay(r.cap)
+	d := replayDocument{Outcome: outcomeOf(res), PeakRes: res.PeakReserved, PeakAlloc: res.PeakAllocated,
+		Retries: res.Retries, OOMs: res.OOMs, SelfCheck: mismatches, TriedBytes: res.Tried}
+	if r.kind != proto.QuotaAllocator && r.cap > 0 {
+		d.MarginBytes = edgeMargin
+		if r.nearEdge(d.Outcome) {
+			d.Outcome = "undetermined"
+		}
+	}
+	return d, nil
+}
+
+// nearEdge is whether a quota within the margin has another outcome.
+func (r *recorded) nearEdge(outcome string) bool {
+	for delta := int64(-edgeMargin); delta <= edgeMargin; delta += 2 << 20 {
+		if quota := r.cap + delta; quota > 0 && outcomeOf(r.replay(quota)) != outcome {
+			return true
+		}
+	}
+	return false
+}
+
+func outcomeOf(r allocator.ReplayResult) string {
+	if r.OOM {
+		return "oom"
+	}
+	return "ok"
+}
+
+func (r *recorded) boundary() (boundaryDocument, error) {
+	o := allocator.SweepOptions{Settings: r.wanted, Recorded: r.recorded, Overhead: r.overhead}
+	if r.kind != proto.QuotaAllocator {
+		o.Kind = allocator.SweepDevice
+	}
+	if _, err := r.checked(); err != nil {
+		return boundaryDocument{}, err
+	}
+	s, err := r.program.Sweep(o)
+	if err != nil {
+		return boundaryDocument{}, err
+	}
+	d := boundaryDocument{Replays: s.Replays, Layout: s.LayoutSensitive, SelfCheck: s.SelfCheckMismatches, Boundary: proto.Boundary{
+		Boundary: proto.Bytes(s.Boundary), LowestPass: proto.Bytes(s.LowestPass), NoRetry: proto.Bytes(s.NoRetry),
+		FailBands: []proto.Band{}, BandsKnown: true}}
+	for _, b := range s.FailBands {
+		d.FailBands = append(d.FailBands, proto.Band{From: proto.Bytes(b.From), To: proto.Bytes(b.To)})
+	}
+	return d, nil
+}
+
+// fetchTrace downloads a trace to a temporary name beside out, checks it
+// against its digest and renames it.
+func (a *app) fetchTrace(ctx context.Context, digest proto.Digest, out string) (int64, error) {
+	if !trace.ValidDigest(digest) {
+		return 0, usagef("%q is not a trace: it is named by 64 lower-case hexadecimal digits; trace list shows them", digest)
+	}
+	client, err := a.client()
+	if err != nil {
+		return 0, err
+	}
+	content, err := client.Trace(ctx, digest)
+	if err != nil {
+		return 0, a.explain(err)
+	}
+	defer content.Close()
+	f, err := os.CreateTemp(".", ".trace-*")
+	if err != nil {
+		return 0, fmt.Errorf("write %s: %w", out, err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	hash := sha256.New()
+	size, err := io.Copy(io.MultiWriter(f, hash), content)
+	if err != nil {
+		return 0, fmt.Errorf("fetch trace %s: %w", digest, err)
+	}
+	if got := proto.Digest(hex.EncodeToString(hash.Sum(nil))); got != digest {
+		return 0, fmt.Errorf("the content that came back has digest %s, not %s: the store is damaged or the download was cut", got, digest)
+	}
+	if err := errors.Join(f.Close(), os.Rename(f.Name(), out)); err != nil {
+		return 0, fmt.Errorf("write %s: %w", out, err)
+	}
+	return size, nil
+}

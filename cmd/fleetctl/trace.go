@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+func (a *app) traceCommand() *cobra.Command {
+	c := &cobra.Command{Use: "trace", Short: "Recorded allocator traces: list, fetch, replay"}
+	a.serverFlag(c)
+	c.AddCommand(a.traceListCommand(), a.traceGetCommand(), a.traceReplayCommand(), a.traceBoundaryCommand())
+	return c
+}
+
+func (a *app) traceListCommand() *cobra.Command {
+	var sweep string
+	c := &cobra.Command{Use: "list", Short: "List the recorded traces", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			answer, err := client.Traces(cmd.Context(), proto.MatrixID(sweep))
+			if err != nil {
+				return a.explain(err)
+			}
+			if a.json {
+				return writeJSON(a.out, answer)
+			}
+			t := newTable(a.out, "TRACE", "CELL", "ORIGIN", "EVENTS", "SIZE", "AGENT")
+			for _, e := range answer.Traces {
+				t.row(string(e.Ref.Digest), e.Cell.String(), string(e.Origin), fmt.Sprint(e.Ref.Events), e.Ref.Size.String(), string(e.Agent))
+			}
+			return t.flush()
+		}}
+	c.Flags().StringVar(&sweep, "sweep", "", "only traces of this sweep's cells")
+	return c
+}
+
+func (a *app) traceGetCommand() *cobra.Command {
+	var out string
+	c := &cobra.Command{Use: "get DIGEST", Short: "Fetch a trace file and check it against its digest", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if out == "" {
+				out = args[0] + ".parquet"
+			}
+			size, err := a.fetchTrace(cmd.Context(), proto.Digest(args[0]), out)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return writeJSON(a.out, map[string]any{"digest": args[0], "size_bytes": size, "file": out})
+			}
+			fmt.Fprintf(a.out, "%s: %s, content matches its digest\n", out, proto.Bytes(size))
+			return nil
+		}}
+	c.Flags().StringVarP(&out, "output", "o", "", "file to write (default DIGEST.parquet)")
+	return c
+}
+
+// replayFlags are what all commands that replay a trace file take.
+type replayFlags struct {
+	cap     string
+	capKind string
+	env     []string
+}
+
+func (f *replayFlags) add(c *cobra.Command, withCap bool) {
+	if withCap {
+		c.Flags().StringVar(&f.cap, "cap", "", "quota in bytes, or with MiB or GiB (default none)")
+	}
+	c.Flags().StringVar(&f.capKind, "cap-kind", "allocator", "what the quota limits: allocator, device or process")
+	c.Flags().StringArrayVar(&f.env, "env", nil, "KEY=VALUE, an allocator variable to replay under; may be repeated")
+}
+
+// replayDocument is the contract's answer of trace replay.
+type replayDocument struct {
+	Outcome     string `json:"outcome"`
+	PeakRes     int64  `json:"peak_reserved_bytes"`
+	PeakAlloc   int64  `json:"peak_allocated_bytes"`
+	Retries     int    `json:"num_alloc_retries"`
+	OOMs        int    `json:"num_ooms"`
+	SelfCheck   int    `json:"selfcheck_mismatches"`
+	TriedBytes  int64  `json:"tried_bytes,omitempty"`
+	MarginBytes int64  `json:"margin_bytes,omitempty"`
+}
+
+func (a *app) traceReplayCommand() *cobra.Command {
+	var f replayFlags
+	c := &cobra.Command{Use: "replay TRACE", Short: "Say what a recorded run does under another quota or setting", Args: cobra.ExactArgs(1),
+		Long: `Replay runs a recorded trace through the model of PyTorch's caching allocator.
+
+Only the allocator's own variables can be replayed; any other may change the
+program and is refused. Under a device or process quota the bytes outside the
+allocator are taken from the recording, and within 16 MiB of the edge the
+outcome is "undetermined".`,
+		Example: "  fleetctl trace replay L384_B1.parquet --cap 11014MiB --env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+		RunE: func(_ *cobra.Command, args []string) error {
+			r, err := openReplay(args[0], f)
+			if err != nil {
+				return err
+			}
+			d, err := r.document()
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return writeJSON(a.out, d)
+			}
+			t := newTable(a.out, "outcome", d.Outcome)
+			t.row("peak reserved", mib(proto.Bytes(d.PeakRes)))
+			t.row("peak allocated", mib(proto.Bytes(d.PeakAlloc)))
+			t.row("allocator retries", fmt.Sprint(d.Retries))
+			t.row("refused request", mib(proto.Bytes(d.TriedBytes)))
+			return t.flush()
+		}}
+	f.add(c, true)
+	return c
+}
+
+// boundaryDocument is the contract's answer of trace boundary.
+type boundaryDocument struct {
+	proto.Boundary
+	Replays   int  `json:"replays"`
+	Layout    bool `json:"layout_sensitive"`
+	SelfCheck int  `json:"selfcheck_mismatches"`
+}
+
+func (a *app) traceBoundaryCommand() *cobra.Command {
+	var f replayFlags
+	c := &cobra.Command{Use: "boundary TRACE", Short: "Map a recorded run's outcome over all quotas", Args: cobra.ExactArgs(1),
+		Example: "  fleetctl trace boundary L512_B1_c64.parquet",
+		RunE: func(_ *cobra.Command, args []string) error {
+			r, err := openReplay(args[0], f)
+			if err != nil {
+				return err
+			}
+			d, err := r.boundary()
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return writeJSON(a.out, d)
+			}
+			t := newTable(a.out, "boundary", mib(d.Boundary.Boundary))
+			t.row("lowest pass", mib(d.LowestPass))
+			t.row("no-retry", mib(d.NoRetry))
+			t.row("fail bands", bands(d.Boundary))
+			t.row("replays", fmt.Sprint(d.Replays))
+			if d.Layout {
+				t.row("note", "depends on the addresses that the driver hands out")
+			}
+			return t.flush()
+		}}
+	f.add(c, false)
+	return c
+}
