@@ -11,6 +11,7 @@ import (
 )
 
 func TestAnotherLeaderGoesOn(t *testing.T) {
+	t.Parallel()
 	nodes := three(t)
 	first := leader(t, nodes...)
 	propose(t, first, sweep("a", 2))
@@ -34,6 +35,7 @@ func TestAnotherLeaderGoesOn(t *testing.T) {
 }
 
 func TestFollowerNamesTheLeader(t *testing.T) {
+	t.Parallel()
 	nodes := three(t)
 	l := leader(t, nodes...)
 	for _, n := range others(nodes, l) {
@@ -53,6 +55,7 @@ func TestFollowerNamesTheLeader(t *testing.T) {
 }
 
 func TestTransfer(t *testing.T) {
+	t.Parallel()
 	nodes := three(t)
 	l := leader(t, nodes...)
 	term := l.Term()
@@ -71,6 +74,7 @@ func TestTransfer(t *testing.T) {
 }
 
 func TestWithoutAMajorityNothingIsAcked(t *testing.T) {
+	t.Parallel()
 	nodes := three(t)
 	l := leader(t, nodes...)
 	ready(t, l)
@@ -95,6 +99,7 @@ func (h held) Error() error {
 }
 
 func TestContextEndsAWait(t *testing.T) {
+	t.Parallel()
 	n := lone(t, t.TempDir())
 	gone, cancel := context.WithCancelCause(t.Context())
 	because := errors.New("the caller has gone")
@@ -111,6 +116,7 @@ func TestContextEndsAWait(t *testing.T) {
 }
 
 func TestAllAddressesChange(t *testing.T) {
+	t.Parallel()
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	nodes := cluster(t, configs(t, dirs...), nil)
 	propose(t, leader(t, nodes...), sweep("a", 2))
@@ -128,6 +134,7 @@ func TestAllAddressesChange(t *testing.T) {
 }
 
 func TestEmptiedNodeGetsASnapshot(t *testing.T) {
+	t.Parallel()
 	nodes := three(t)
 	l := leader(t, nodes...)
 	away := others(nodes, l)[0]
@@ -158,6 +165,7 @@ func TestEmptiedNodeGetsASnapshot(t *testing.T) {
 }
 
 func TestChangedWaitsForThePosition(t *testing.T) {
+	t.Parallel()
 	n := lone(t, t.TempDir())
 	applied := propose(t, n, sweep("a", 1)).Index
 	<-n.Changed(applied - 1)

@@ -50,6 +50,7 @@ func proposeUntilKilled(dir string) error {
 }
 
 func TestKilledProcessLosesNothingAcked(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var acked []string
 	for range 3 {
@@ -116,6 +117,7 @@ func twoSnapshots(t *testing.T) (dir, hash string) {
 }
 
 func TestDamagedSnapshotIsRefused(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		file   string
 		damage func([]byte) []byte
@@ -129,6 +131,7 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			dir, hash := twoSnapshots(t)
 			newest := newestSnapshot(t, dir)
 			file := filepath.Join(newest, test.file)
@@ -170,6 +173,7 @@ func refused(t *testing.T, dir, file string) (err error) {
 }
 
 func TestSnapshotOfANewerBuildIsRefused(t *testing.T) {
+	t.Parallel()
 	dir, _ := twoSnapshots(t)
 	files, err := raft.NewFileSnapshotStoreWithLogger(dir, retained, newLogger(nil))
 	if err != nil {
@@ -195,7 +199,9 @@ func TestSnapshotOfANewerBuildIsRefused(t *testing.T) {
 }
 
 func TestFolderWithAPartMissingIsRefused(t *testing.T) {
+	t.Parallel()
 	t.Run("the snapshots, and the log does not reach back", func(t *testing.T) {
+		t.Parallel()
 		dir := t.TempDir()
 		n := lone(t, dir)
 		for _, id := range []string{"a", "b", "c"} {
@@ -213,6 +219,7 @@ func TestFolderWithAPartMissingIsRefused(t *testing.T) {
 		refused(t, dir, "the log begins at entry")
 	})
 	t.Run("the log", func(t *testing.T) {
+		t.Parallel()
 		dir, _ := twoSnapshots(t)
 		if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil {
 			t.Fatal(err)
@@ -220,6 +227,7 @@ func TestFolderWithAPartMissingIsRefused(t *testing.T) {
 		refused(t, dir, "the log that belongs to them is gone")
 	})
 	t.Run("the content of the log", func(t *testing.T) {
+		t.Parallel()
 		dir := t.TempDir()
 		n := lone(t, dir)
 		propose(t, n, sweep("a", 3))
@@ -228,6 +236,7 @@ func TestFolderWithAPartMissingIsRefused(t *testing.T) {
 		refused(t, dir, filepath.Join(dir, "log"))
 	})
 	t.Run("the content of the log behind a snapshot", func(t *testing.T) {
+		t.Parallel()
 		dir, _ := twoSnapshots(t)
 		spoilLog(t, dir)
 		refused(t, dir, filepath.Join(dir, "log"))

@@ -76,6 +76,13 @@ func (n *Node) Leadership() (Leadership, <-chan struct{}) {
 	return Leadership{Leading: n.IsLeader(), Term: n.Term(), LeaderID: string(id)}, changed
 }
 
+// Leading is the part of Leadership that a service needs which works only on the
+// leader. A new leader calls Barrier before it relies on View.
+func (n *Node) Leading() (leading bool, changed <-chan struct{}) {
+	now, changed := n.Leadership()
+	return now.Leading, changed
+}
+
 // IsLeader is whether this node believes that it leads.
 func (n *Node) IsLeader() bool { return n.raft.State() == raft.Leader }
 

@@ -10,6 +10,7 @@ import (
 )
 
 func TestLoggerIsQuiet(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	logger := newLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo}))).Named("raft").With("peer", "n2")
 	logger.Info("entering follower state")

@@ -15,6 +15,7 @@ import (
 )
 
 func TestRestartKeepsTheState(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	n := lone(t, dir)
 	reply := propose(t, n, sweep("s", 3))
@@ -37,6 +38,7 @@ func TestRestartKeepsTheState(t *testing.T) {
 }
 
 func TestCallsAfterClose(t *testing.T) {
+	t.Parallel()
 	n := lone(t, t.TempDir())
 	closeNode(t, n)
 	closeNode(t, n)
@@ -53,6 +55,7 @@ func TestCallsAfterClose(t *testing.T) {
 }
 
 func TestProposalsDuringClose(t *testing.T) {
+	t.Parallel()
 	n := lone(t, t.TempDir())
 	ended := make(chan error)
 	for range 4 {
@@ -75,6 +78,7 @@ func TestProposalsDuringClose(t *testing.T) {
 }
 
 func TestOpenAndCloseManyTimes(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for range 20 {
 		n, err := Open(Config{ID: "n1", DataDir: dir})
@@ -87,6 +91,7 @@ func TestOpenAndCloseManyTimes(t *testing.T) {
 }
 
 func TestFolderInUseIsRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	lone(t, dir)
 	if _, err := Open(Config{ID: "n1", DataDir: dir}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
@@ -95,6 +100,7 @@ func TestFolderInUseIsRefused(t *testing.T) {
 }
 
 func TestProposeTooLarge(t *testing.T) {
+	t.Parallel()
 	n := lone(t, t.TempDir())
 	cmd := sweep("s", 1)
 	cmd.AddSweep.Source = noise(2 * MaxEntry)
@@ -105,6 +111,7 @@ func TestProposeTooLarge(t *testing.T) {
 }
 
 func TestTenThousandCellsFit(t *testing.T) {
+	t.Parallel()
 	packer, err := newPacker()
 	if err != nil {
 		t.Fatal(err)
@@ -129,6 +136,7 @@ func TestTenThousandCellsFit(t *testing.T) {
 }
 
 func TestEntriesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	packer, err := newPacker()
 	if err != nil {
 		t.Fatal(err)
@@ -155,6 +163,7 @@ func TestEntriesThatCannotBeRead(t *testing.T) {
 }
 
 func TestConfigurationsReachNoMachine(t *testing.T) {
+	t.Parallel()
 	f := &fsm{machine: registry.New()}
 	if got := f.Apply(&raft.Log{Index: 1, Type: raft.LogConfiguration}); got != nil || f.machine.View().AppliedIndex != 0 {
 		t.Fatalf("got %v", got)
@@ -162,6 +171,7 @@ func TestConfigurationsReachNoMachine(t *testing.T) {
 }
 
 func TestSecondBootstrapIsHarmless(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	n := lone(t, dir)
 	propose(t, n, sweep("s", 1))
@@ -180,6 +190,7 @@ func TestSecondBootstrapIsHarmless(t *testing.T) {
 }
 
 func TestBootstrapIsFinishedAfterACrash(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s, err := openStore(dir, hclog.NewNullLogger())
 	if err != nil {
@@ -193,6 +204,7 @@ func TestBootstrapIsFinishedAfterACrash(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	reg := prometheus.NewRegistry()
 	for range 2 { // a closed node leaves nothing behind in the registry
 		n := open(t, Config{ID: "n1", DataDir: t.TempDir(), Registerer: reg})
@@ -215,6 +227,7 @@ func TestMetrics(t *testing.T) {
 }
 
 func TestConfigValidate(t *testing.T) {
+	t.Parallel()
 	err := Config{Heartbeat: time.Millisecond, Servers: []Server{{ID: "a", RaftAddr: "x:1"}, {ID: "a", RaftAddr: "no port"}}}.Validate()
 	for _, want := range []string{"ID is missing", "DataDir is missing", "below 50ms", "there twice", "no port", "do not list this node"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -39,6 +39,7 @@ func mutual(t *testing.T) *tls.Config {
 }
 
 func TestClusterOverTLS(t *testing.T) {
+	t.Parallel()
 	secure := mutual(t)
 	nodes := cluster(t, configs(t, t.TempDir(), t.TempDir(), t.TempDir()), secure)
 	l := leader(t, nodes...)
