@@ -299,7 +299,8 @@ def take_snapshot(torch):
 
 
 def settings_of(snapshot):
-    return {key: str(value) for key, value in (snapshot.get("allocator_settings") or {}).items()}
+    values = (snapshot.get("allocator_settings") or {}).items()
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values}
 
 
 def report_failure(request, run, error, began):
