@@ -44,7 +44,9 @@ type Registry interface {
 	// above after; at once if it is so already.
 	Changed(after uint64) <-chan struct{}
 	// Leadership says whether this node leads and has applied everything that
-	// was committed before it did; the channel is closed when that changes.
+	// was committed before it did; the channel is closed when that may have
+	// changed. Without the second half an audit would publish tasks again
+	// that have their result.
 	Leadership() (leading bool, changed <-chan struct{})
 }
 
@@ -162,17 +164,16 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			continue
 		}
 		c.log.Info("leading")
-		err := c.lead(ctx, changed)
+		err := c.lead(ctx)
 		switch {
 		case ctx.Err() != nil:
+			return nil
 		case final(err):
 			return err
-		case errors.Is(err, errLeadershipLost):
-			c.log.Info("leadership ended")
-		default: // a proposal was refused before the change was announced
-			c.log.Info("leadership ended", "why", err)
+		case !errors.Is(err, errLeadershipLost): // a proposal knew it first
 			pause(ctx, c.cfg.Pause, changed)
 		}
+		c.log.Info("leadership ended", "why", err)
 	}
 	return nil
 }
@@ -181,25 +182,13 @@ func (c *Coordinator) Run(ctx context.Context) error {
 // leading.
 var errLeadershipLost = errors.New("leadership lost")
 
-// lead runs the duties of one term until leadership changes, ctx ends or one of
+// lead runs the duties of one term until leadership is lost, ctx ends or one of
 // them cannot go on, and joins them. It returns the first cause.
-func (c *Coordinator) lead(parent context.Context, changed <-chan struct{}) error {
+func (c *Coordinator) lead(parent context.Context) error {
 	ctx, end := context.WithCancelCause(parent)
 	defer end(nil)
-	d := newDuty(c)
 	var wg sync.WaitGroup
-	for _, run := range []func(context.Context) error{
-		d.loop,
-		c.intake,
-		func(ctx context.Context) error {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-changed:
-				return errLeadershipLost
-			}
-		},
-	} {
+	for _, run := range []func(context.Context) error{newDuty(c).loop, c.intake, c.watch} {
 		wg.Go(func() {
 			if err := run(ctx); err != nil {
 				end(err)
@@ -208,6 +197,22 @@ func (c *Coordinator) lead(parent context.Context, changed <-chan struct{}) erro
 	}
 	wg.Wait()
 	return context.Cause(ctx)
+}
+
+// watch returns errLeadershipLost as soon as this node does not lead any more,
+// nil when ctx ends.
+func (c *Coordinator) watch(ctx context.Context) error {
+	for {
+		leading, changed := c.registry.Leadership()
+		if !leading {
+			return errLeadershipLost
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
 }
 
 // final reports whether an error means that this service can never go on.

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -276,11 +277,19 @@ func (l *looked) Waiting(ctx context.Context) (map[proto.TaskID]bool, error) {
 	return l.Queue.Waiting(ctx)
 }
 
+var (
+	chaosFrom  = flag.Uint64("chaos-from", 0, "first seed of TestChaos")
+	chaosSeeds = flag.Uint64("chaos-seeds", 30, "how many seeds TestChaos runs")
+)
+
 // TestChaos: proposals that fail or are left uncertain, a trace store with gaps,
 // agents that double or delay their reports, die before the ack or lose the
 // task, leaders that change. The boundaries are the same as without.
 func TestChaos(t *testing.T) {
-	for _, seed := range []uint64{1, 2, 3, 4, 5, 6, 7, 8} {
+	for seed := range *chaosFrom + *chaosSeeds {
+		if seed < *chaosFrom {
+			continue
+		}
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			f := newFleet(t)
 			dice := &dice{r: rand.New(rand.NewPCG(seed, 0))}

@@ -12,10 +12,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/oomfleet/oomfleet/allocator"
-	"github.com/oomfleet/oomfleet/internal/natsserver"
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/queue"
-	"github.com/oomfleet/oomfleet/queue/natsq"
+	"github.com/oomfleet/oomfleet/queue/memq"
 	"github.com/oomfleet/oomfleet/storage/registry"
 	"github.com/oomfleet/oomfleet/storage/trace"
 )
@@ -126,13 +125,17 @@ func (s *recordings) GetTrace(_ context.Context, digest proto.Digest) ([]allocat
 	if _, err := fmt.Sscanf(string(digest), "%064x", &length); err != nil {
 		return nil, trace.Meta{}, fmt.Errorf("%w: %w", trace.ErrNotFound, err)
 	}
-	size := length << 20
+	return program(length << 20), trace.Meta{Truncated: s.truncated}, nil
+}
+
+// program is the trace of one block in a segment of its own.
+func program(size int64) []allocator.Event {
 	return []allocator.Event{
 		{Action: allocator.SegmentAlloc, Addr: 1 << 40, Size: size},
 		{Action: allocator.Alloc, Addr: 1 << 40, Size: size},
 		{Action: allocator.FreeRequested, Addr: 1 << 40, Size: size},
 		{Action: allocator.FreeCompleted, Addr: 1 << 40, Size: size},
-	}, trace.Meta{Truncated: s.truncated}, nil
+	}
 }
 
 // truthOf is the quota from which on a cell really passes: seq_len MiB as its
@@ -196,43 +199,14 @@ var stack = proto.Stack{GPU: gpu, Driver: driver}
 
 func newFleet(t *testing.T) *fleet {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	q := newQueue(ctx, t)
 	t.Cleanup(cancel)
+	q, err := memq.New(memq.Config{ReportLease: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &fleet{
 		t: t, ctx: ctx, registry: newReplicaOfOne(), queue: q, traces: &recordings{}, metrics: prometheus.NewRegistry(),
 		cfg: Config{AuditEvery: 5 * time.Millisecond, Pause: time.Millisecond, ReplayWorkers: 2},
-	}
-}
-
-// newQueue is a client of an embedded server of its own.
-func newQueue(ctx context.Context, t *testing.T) queue.Queue {
-	t.Helper()
-	serving, end := context.WithCancel(context.WithoutCancel(ctx)) // the server ends last
-	url, ended := make(chan string, 1), make(chan error, 1)
-	go func() {
-		ended <- natsserver.Run(serving, natsserver.Config{Dir: t.TempDir(), SyncLater: true, Ready: func(u string) { url <- u }})
-	}()
-	t.Cleanup(func() {
-		end()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	select {
-	case u := <-url:
-		q, err := natsq.Open(ctx, natsq.Config{URL: u, ReportLease: 300 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := q.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return q
-	case <-ctx.Done():
-		t.Fatal("no queue server")
-		return nil
 	}
 }
 
