@@ -130,6 +130,28 @@ func TestRunEndedBeforeReady(t *testing.T) {
 	}
 }
 
+// TestRunAgainAndAgain starts and stops on one folder, sometimes before the
+// server is ready: the lock must be free and the streams whole each time.
+func TestRunAgainAndAgain(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 40 {
+		ctx, cancel := context.WithCancel(t.Context())
+		ready, done := make(chan struct{}), make(chan error, 1)
+		go func() { done <- Run(ctx, Config{Dir: dir, Ready: func(string) { close(ready) }}) }()
+		if i%2 == 0 {
+			select {
+			case <-ready:
+			case err := <-done:
+				t.Fatalf("round %d: %v", i, err)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+	}
+}
+
 func TestMaxPayload(t *testing.T) {
 	url, _ := start(t, Config{Dir: t.TempDir(), MaxPayload: 4096})
 	nc, err := nats.Connect(url)

@@ -19,18 +19,26 @@ import (
 const markerTTL = time.Second
 
 func (q *Queue) ensurePresence(ctx context.Context) error {
-	_, err := q.js.KeyValue(ctx, PresenceBucket)
+	kv, err := q.js.KeyValue(ctx, PresenceBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		_, err = q.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		kv, err = q.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket: PresenceBucket, Description: "agents that are alive", History: 1,
 			LimitMarkerTTL: markerTTL, Storage: jetstream.FileStorage, Replicas: q.cfg.Replicas,
 		})
-		if errors.Is(err, jetstream.ErrBucketExists) {
-			return nil
+		if errors.Is(err, jetstream.ErrBucketExists) { // another was faster
+			kv, err = q.js.KeyValue(ctx, PresenceBucket)
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("bucket %s: %w", PresenceBucket, explainServer(err))
+	}
+	have, err := kv.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", PresenceBucket, err)
+	}
+	if have.History() != 1 || have.LimitMarkerTTL() == 0 {
+		return refused{fmt.Errorf("bucket %s has history %d and marker time %s, want 1 and %s: announcements would not end in time (remove it, and it is made anew)",
+			PresenceBucket, have.History(), have.LimitMarkerTTL(), markerTTL)}
 	}
 	return nil
 }

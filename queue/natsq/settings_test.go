@@ -117,6 +117,21 @@ func TestRefusesStreams(t *testing.T) {
 	}
 }
 
+func TestRefusesBucket(t *testing.T) {
+	url := server(t, natsserver.Config{})
+	if _, err := operator(t, url).CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: natsq.PresenceBucket, History: 5}); err != nil {
+		t.Fatal(err)
+	}
+	q, err := natsq.Open(t.Context(), natsq.Config{URL: url})
+	if err == nil {
+		q.Close()
+		t.Fatal("Open: no error")
+	}
+	if !strings.Contains(err.Error(), "history 5 and marker time 0s") {
+		t.Errorf("error %q does not say what is wrong", err)
+	}
+}
+
 func TestMaxTasksOfExistingStream(t *testing.T) {
 	url := server(t, natsserver.Config{})
 	limit := func(cfg natsq.Config) int64 {
