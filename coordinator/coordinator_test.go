@@ -134,7 +134,11 @@ func TestDoubledResults(t *testing.T) {
 func TestRestart(t *testing.T) {
 	f := newFleet(t)
 	c, stop := f.start()
-	f.agents(2, f.honest)
+	var made atomic.Int64
+	f.agents(2, func(ctx context.Context, d queue.Delivery, agent proto.AgentID) error {
+		made.Add(1)
+		return f.honest(ctx, d, agent)
+	})
 	id := f.submit(c, lengths)
 	for taken := 3; ; taken += 3 {
 		v := f.wait("some results", func(v registry.View) bool {
@@ -153,10 +157,14 @@ func TestRestart(t *testing.T) {
 	}
 	r := f.settled(id)
 	f.check(r)
+	taken := int64(0)
 	for _, rec := range f.registry.View().Records {
-		if rec.Late > 0 || wantState(rec.Cell) == proto.CellCertified && len(rec.Runs) != 3 {
-			t.Errorf("L%d: %d runs, %d late", rec.Cell.SeqLen, len(rec.Runs), rec.Late)
-		}
+		taken += int64(len(rec.Runs))
+	}
+	// A report that was committed and not acked in time comes again and counts
+	// as late; the run behind it was made once.
+	if made.Load() != taken {
+		t.Errorf("%d runs were made for %d results", made.Load(), taken)
 	}
 	f.fitted(id)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/queue"
@@ -57,7 +58,14 @@ func (c *Coordinator) take(ctx context.Context, report queue.Report) error {
 	}
 }
 
+// ackTime bounds an ack that outlives the duties.
+const ackTime = 2 * time.Second
+
+// ack is detached from the duties' end: what was committed and not acked comes
+// again to the next leader, which counts it as late.
 func ack(ctx context.Context, report queue.Report) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackTime)
+	defer cancel()
 	if err := report.Ack(ctx); err != nil {
 		return fmt.Errorf("ack report: %w", err)
 	}
