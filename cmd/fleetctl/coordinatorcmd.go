@@ -104,7 +104,7 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 		return fmt.Errorf("open the registry: %w", err)
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
-	local := newReplica(node)
+	local := newReplica(node, fleet)
 	service, err := coordinator.New(coordinator.Config{}, coordinator.Deps{Registry: local, Queue: q, Traces: store, Log: log, Metrics: reg})
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 	return together(ctx,
 		service.Run,
 		func(ctx context.Context) error { return serveHTTP(ctx, listener, handler) },
-		func(ctx context.Context) error { return local.Run(ctx, fleet) },
+		local.run,
 		func(ctx context.Context) error { return local.awaitLeader(ctx, ready) },
 	)
 }

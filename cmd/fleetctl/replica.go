@@ -10,20 +10,22 @@ import (
 	"github.com/oomfleet/oomfleet/storage/registry"
 )
 
-// replica gives the coordinator the part of a raft node that it knows. A node
-// that was just elected has not applied all that was committed before; its
-// leadership counts here once it has.
+// replica is a raft node as the coordinator wants it: a node that was just
+// elected has not applied all that was committed before, so its leadership
+// counts here once it has. The cluster's members come from the configuration
+// file, and the leader puts them into the registry.
 type replica struct {
 	*raftnode.Node
+	fleet *config.Fleet
 
 	// mu guards the fields below.
 	mu      sync.Mutex
-	term    uint64 // of which leadership is complete
-	changed chan struct{}
+	term    uint64        // of which leadership is complete
+	changed chan struct{} // closed when term has changed
 }
 
-func newReplica(node *raftnode.Node) *replica {
-	return &replica{Node: node, changed: make(chan struct{})}
+func newReplica(node *raftnode.Node, fleet *config.Fleet) *replica {
+	return &replica{Node: node, fleet: fleet, changed: make(chan struct{})}
 }
 
 // Leadership says whether this node leads and is up to date, and when to ask
@@ -35,20 +37,16 @@ func (r *replica) Leadership() (bool, <-chan struct{}) {
 	return now.Leading && now.Term == r.term, r.changed
 }
 
-// Run completes each new leadership with a barrier and makes the members of the
-// configuration known to the registry, until ctx ends.
-func (r *replica) Run(ctx context.Context, fleet *config.Fleet) error {
+// run completes each new leadership, until ctx ends.
+func (r *replica) run(ctx context.Context) error {
 	for {
 		now, changed := r.Node.Leadership()
 		var retry <-chan time.Time
-		if now.Leading && r.Barrier(ctx) != nil {
+		if now.Leading && r.complete(ctx) != nil {
+			now.Leading = false
 			retry = time.After(200 * time.Millisecond)
-		} else {
-			r.turn(now)
-			if now.Leading && r.announce(ctx, fleet) != nil {
-				retry = time.After(time.Second)
-			}
 		}
+		r.turn(now)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -58,22 +56,14 @@ func (r *replica) Run(ctx context.Context, fleet *config.Fleet) error {
 	}
 }
 
-// turn records who leads now and wakes whoever waits for it.
-func (r *replica) turn(now raftnode.Leadership) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.term = 0
-	if now.Leading {
-		r.term = now.Term
+// complete waits for all that was committed and makes the members known.
+// Followers need their addresses to pass writes on.
+func (r *replica) complete(ctx context.Context) error {
+	if err := r.Barrier(ctx); err != nil {
+		return err
 	}
-	close(r.changed)
-	r.changed = make(chan struct{})
-}
-
-// announce puts the API addresses of the configuration into the registry.
-func (r *replica) announce(ctx context.Context, fleet *config.Fleet) error {
 	known := r.View().Members
-	for _, c := range fleet.Coordinators {
+	for _, c := range r.fleet.Coordinators {
 		if known[c.ID].API == c.API {
 			continue
 		}
@@ -83,6 +73,18 @@ func (r *replica) announce(ctx context.Context, fleet *config.Fleet) error {
 		}
 	}
 	return nil
+}
+
+// turn records whose term it is and wakes whoever waits for a change.
+func (r *replica) turn(now raftnode.Leadership) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.term = 0
+	if now.Leading {
+		r.term = now.Term
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
 // awaitLeader calls ready once this node knows a leader that has announced the

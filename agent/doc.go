@@ -1,0 +1,13 @@
+// Package agent owns the service that works for one card: it announces itself,
+// pulls tasks of its own stack, runs each through a prober, and carries trace
+// and result home. It refuses to judge what it saw (package outcome names the
+// outcome) and to know how a run is made (a Prober does).
+//
+// The order is what makes a crash harmless: a finished run goes into the outbox
+// on disk, its trace into the store, its result into the queue; only then is
+// the task acked and the outbox emptied. An agent that starts delivers first
+// what an earlier one left behind. The registry takes the first result under a
+// task's fence, so that anything may happen twice.
+//
+// Start reading at Agent.Run, then Agent.work.
+package agent
