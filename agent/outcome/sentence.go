@@ -1,0 +1,129 @@
+package outcome
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// sentence is what PyTorch's caching allocator says when it gives up, in any of
+// its generations: the numbers moved, what each is called did not.
+type sentence struct {
+	Reading
+	// own is all that this process holds on the card, processes what each
+	// process that is named by its id holds (this one may be among them).
+	own       *proto.Bytes
+	processes []proto.Bytes
+	// bogus says that the size asked for is no size.
+	bogus bool
+}
+
+// maxSentence is how much compact text after its beginning belongs to a
+// sentence; lists of processes make it long.
+const maxSentence = 16 << 10
+
+// Compact text: no white space, lower case.
+var (
+	sTried     = regexp.MustCompile(`^triedtoallocate` + sizeText)
+	sTotal     = regexp.MustCompile(`(?:totalcapaci?tyof` + sizeText + `|` + sizeText + `totalcapaci?ty)`)
+	sFree      = regexp.MustCompile(sizeText + `(?:is)?free`)
+	sAllocated = regexp.MustCompile(`(?:oftheallocatedmemory` + sizeText + `|` + sizeText + `alreadyallocated|mpsallocated:` + sizeText + `)`)
+	sReserved  = regexp.MustCompile(sizeText + `reserved`)
+	sUnused    = regexp.MustCompile(sizeText + `(?:isreserved|cached)`)
+	sAllowed   = regexp.MustCompile(`(?:` + sizeText + `allowed|maxallowed:` + sizeText + `)`)
+	sOwn       = regexp.MustCompile(`thisprocesshas` + sizeText + `memoryinuse`)
+	sProcess   = regexp.MustCompile(`process[0-9]+has` + sizeText + `memoryinuse`)
+	sMPS       = regexp.MustCompile(`mpsbackendoutofmemory\([^)]{0,200}\)\.?$`)
+)
+
+// findSentence returns the text's sentence: the first that names the card's
+// total, as later ones are often the aftermath, else the first.
+func findSentence(f folded) (sentence, bool) {
+	var first *sentence
+	for rest, offset := f.compact, 0; ; {
+		start, end := nextSentence(rest)
+		if start < 0 {
+			break
+		}
+		s, ok := parseSentence(f.compact[:offset+start], rest[start:end])
+		if ok && s.Total != nil {
+			return s, true
+		}
+		if ok && first == nil {
+			first = &s
+		}
+		rest, offset = rest[end:], offset+end
+	}
+	if first != nil {
+		return *first, true
+	}
+	return sentence{}, false
+}
+
+// nextSentence finds the next beginning of a sentence, and where it ends at the
+// latest. A text may have lost its beginning ("GPU 0 has a total capacity of").
+func nextSentence(text string) (start, end int) {
+	const tried, total = "triedtoallocate", "totalcapac"
+	start = strings.Index(text, tried)
+	headless := strings.Index(text, total)
+	switch {
+	case start < 0 && headless < 0:
+		return -1, -1
+	case start < 0 || headless >= 0 && headless < start:
+		start = max(0, headless-32) // the older form has the number before the words
+		end = headless + len(total)
+	default:
+		end = start + len(tried)
+	}
+	if next := strings.Index(text[end:], tried); next >= 0 {
+		end += next
+	} else {
+		end = len(text)
+	}
+	return start, min(end, start+maxSentence)
+}
+
+// parseSentence reads one sentence; before is the text that leads to it. It is
+// not ok where nothing says that the device's memory was refused.
+func parseSentence(before, text string) (s sentence, ok bool) {
+	before = before[max(0, len(before)-240):]
+	if strings.HasSuffix(before, "you") { // "you tried to allocate": the host's allocator
+		return s, false
+	}
+	if mps := sMPS.FindString(before); mps != "" {
+		text += mps
+	} else if !strings.HasSuffix(before, "outofmemory.") && !strings.Contains(text, "totalcapac") {
+		return s, false
+	}
+	var huge bool
+	s.Tried, huge = find(sTried, text)
+	s.bogus = huge || strings.HasPrefix(text, "triedtoallocatemorethan")
+	s.Total, _ = find(sTotal, text)
+	s.Free, _ = find(sFree, text)
+	s.Allocated, _ = find(sAllocated, text)
+	s.Allowed, _ = find(sAllowed, text)
+	s.own, _ = find(sOwn, text)
+	if s.Reserved, _ = find(sReserved, text); s.Reserved == nil {
+		unused, _ := find(sUnused, text)
+		s.Reserved = sum(s.Allocated, unused)
+	}
+	for _, m := range sProcess.FindAllStringSubmatch(text, 1024) {
+		if held, _ := parseSize(m[1], m[2]); held != nil {
+			s.processes = append(s.processes, *held)
+		}
+	}
+	return s, true
+}
+
+// find parses the first size that the expression matches; its groups come in
+// pairs of digits and unit, of which one pair matches.
+func find(re *regexp.Regexp, text string) (size *proto.Bytes, huge bool) {
+	m := re.FindStringSubmatch(text)
+	for i := 1; i+1 < len(m); i += 2 {
+		if m[i] != "" {
+			return parseSize(m[i], m[i+1])
+		}
+	}
+	return nil, false
+}
