@@ -50,7 +50,7 @@ class _Memory(ctypes.Structure):
 
 
 class Card:
-    """NVML's view of the first visible GPU. It makes no CUDA context, which is why the parent may use it."""
+    """NVML's view of the agent's GPU ($OOMFLEET_CARD, a UUID). It makes no CUDA context, so the parent may use it."""
 
     def __init__(self):
         self.lib, self.handle = None, ctypes.c_void_p()
@@ -58,7 +58,12 @@ class Card:
             lib = ctypes.CDLL("libnvidia-ml.so.1")
             if lib.nvmlInit_v2() != 0:
                 return
-            if lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.handle)) == 0:
+            uuid = os.environ.get("OOMFLEET_CARD", "").encode()
+            if uuid:
+                found = lib.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(self.handle))
+            else:
+                found = lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.handle))
+            if found == 0:
                 self.lib = lib
         except OSError:
             return  # no driver library: the agent says so, in its own words

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -167,4 +168,12 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 		return fmt.Errorf("serve the API: %w", err)
 	}
 	return nil
+}
+
+// metricsHandler serves /metrics and /healthz and nothing else.
+func metricsHandler(metrics http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	return mux
 }
