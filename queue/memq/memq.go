@@ -129,21 +129,23 @@ func (s *store) poolLocked(pool proto.Pool) *lane {
 	return l
 }
 
-// wait takes the next item of a lane for lease.
-func (q *Queue) wait(ctx context.Context, op string, lane func() *lane, lease time.Duration) (*item, error) {
+// wait takes the next item of a lane for lease. The data comes with it: it is
+// read under the lock, since whoever removes the item takes the data out of it.
+func (q *Queue) wait(ctx context.Context, op string, lane func() *lane, lease time.Duration) (*item, []byte, error) {
 	for {
 		if err := q.open(ctx, op); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		q.s.mu.Lock()
 		now := q.s.cfg.Clock.Now()
-		it := lane().take(now, now.Add(lease))
+		if it := lane().take(now, now.Add(lease)); it != nil {
+			data := it.data
+			q.s.mu.Unlock()
+			return it, data, nil
+		}
 		due, held := lane().next()
 		changed := q.s.changed
 		q.s.mu.Unlock()
-		if it != nil {
-			return it, nil
-		}
 		var alarm <-chan time.Time
 		if held {
 			alarm = q.s.cfg.Clock.After(due.Sub(now))

@@ -1,6 +1,8 @@
 package memq_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,4 +72,37 @@ func TestNewRefuses(t *testing.T) {
 	if _, err := memq.New(memq.Config{Lease: -1}); err == nil {
 		t.Fatal("no error")
 	}
+}
+
+// TestNextWhileRemoved: a task that is removed at the moment of its delivery is
+// delivered whole or not at all. The race detector sees more than the decoding.
+func TestNextWhileRemoved(t *testing.T) {
+	q := newQueue(t, memq.Config{})
+	tasks := queuetest.Tasks("1", 500)
+	pool := tasks[0].Pool()
+	if _, err := q.Publish(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer cancel()
+		for _, task := range tasks {
+			if err := q.Remove(ctx, pool, []proto.TaskID{task.ID}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Go(func() {
+		for {
+			d, err := q.Next(ctx, pool)
+			if err != nil {
+				return
+			}
+			if _, err := d.Task(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Wait()
 }

@@ -45,11 +45,11 @@ func (q *Queue) Report(ctx context.Context, r proto.Result) error {
 
 // NextReport implements queue.Queue.
 func (q *Queue) NextReport(ctx context.Context) (queue.Report, error) {
-	it, err := q.wait(ctx, "next report", func() *lane { return q.s.reports }, q.s.cfg.ReportLease)
+	it, data, err := q.wait(ctx, "next report", func() *lane { return q.s.reports }, q.s.cfg.ReportLease)
 	if err != nil {
 		return nil, err
 	}
-	return &report{q: q, item: it, data: it.data}, nil
+	return &report{q: q, item: it, data: data}, nil
 }
 
 // ReportsPending implements queue.Queue.

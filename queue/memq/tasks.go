@@ -95,11 +95,11 @@ func (q *Queue) Next(ctx context.Context, pool proto.Pool) (queue.Delivery, erro
 	if err := checkToken("pool", string(pool)); err != nil {
 		return nil, fmt.Errorf("next task: %w", err)
 	}
-	it, err := q.wait(ctx, "next task", func() *lane { return q.s.poolLocked(pool) }, q.s.cfg.Lease)
+	it, data, err := q.wait(ctx, "next task", func() *lane { return q.s.poolLocked(pool) }, q.s.cfg.Lease)
 	if err != nil {
 		return nil, err
 	}
-	return &delivery{q: q, pool: pool, item: it, data: it.data}, nil
+	return &delivery{q: q, pool: pool, item: it, data: data}, nil
 }
 
 // delivery implements queue.Delivery. Nothing in it tells one holder from
