@@ -74,6 +74,9 @@ func TestReadKinds(t *testing.T) {
 		{"no capable device", "CUDA error: no CUDA-capable device is detected", `{"Kind":"env_fault"}`},
 		{"mps daemon", "RuntimeError: CUDA error: MPS client failed to connect to the MPS control daemon or the MPS server", `{"Kind":"env_fault"}`},
 		{"lost", "Unable to determine the device handle for GPU 0000:02:00.0: GPU is lost.  Reboot the system to recover this GPU", `{"Kind":"env_fault"}`},
+		{"page fault of a program", "NVRM: Xid (PCI:0000:02:00): 31, pid=4711, MMU Fault", `{"Kind":"not_oom"}`},
+		{"contained ECC", "NVRM: Xid (PCI:0000:02:00): 94, pid=4711, Contained: SM", `{"Kind":"env_fault"}`},
+		{"code that compares", "if err != cudaSuccess: raise RuntimeError", `{"Kind":"not_oom"}`},
 		{"key", "ValueError: Unrecognized key 'bogus' in CUDA allocator config.", `{"Kind":"env_fault"}`},
 		{"warning", "UserWarning: expandable_segments not supported on this platform (Triggered internally at CUDAAllocatorConfig.h:28.)", `{"Kind":"env_fault"}`},
 		// Not out of memory: words are no evidence.

@@ -32,9 +32,9 @@ func wordsKind(f folded) string {
 		return KindNoSize
 	case f.has(badOptions...):
 		return KindEnvFault
-	case f.has(maybeWords...) && !f.has(hardFaults...), maybeAssert.MatchString(f.compact):
+	case f.has(maybeWords...) && !hardFault(f), maybeAssert.MatchString(f.compact):
 		return KindMaybe
-	case f.has(hardFaults...):
+	case hardFault(f):
 		return KindEnvFault
 	case f.has(hostWords...) || memoryError.MatchString(f.compact):
 		return KindHostOOM

@@ -8,14 +8,14 @@ import "regexp"
 // is not to blame and no run on this agent can succeed.
 var hardFaults = []string{
 	// The card is gone or damaged.
-	"nvrm:xid", "fallenoffthebus", "gpuislost", "gpurequiresreset", "uncorrectableecc", "uncorrectablenvlink",
-	"ecc_uncorrectable", "eccuncorrectable", "hardwarefault", "err!",
+	"fallenoffthebus", "gpuislost", "gpurequiresreset", "uncorrectableecc", "uncorrectablenvlink",
+	"ecc_uncorrectable", "eccuncorrectable",
 	// The driver does not answer, or is not the one that is loaded.
 	"driver/libraryversionmismatch", "couldn'tcommunicatewiththenvidiadriver", "failedtoinitializenvml",
 	"nodeviceswerefound", "nocuda-capabledevice", "cuda_error_no_device", "cudaerrornodevice", "nohipgpusareavailable", "nocudagpusareavailable",
 	"foundnonvidiadriver", "driveronyoursystemistooold", "driverversionisinsufficient", "unsupporteddisplaydriver",
 	"system_driver_mismatch", "systemdrivermismatch", "forwardcompatibilitywasattempted", "systemnotyetinitialized",
-	"systemnotready", "blockedbytheoperatingsystem", "libcuda.so", "nvidia_uvm", "insufficientpermissions",
+	"systemnotready", "blockedbytheoperatingsystem", "libcuda.so.1:cannotopen", "libcuda.socannot", "loaddynamiclibrary'libcuda",
 	"torchnotcompiledwithcudaenabled", "incorrectlysetupenvironment", "unexpectederrorfromcudagetdevicecount",
 	"invaliddeviceordinal", "driverisshuttingdown", "drivershuttingdown",
 	// Another user or mode of the card.
@@ -28,10 +28,26 @@ var hardFaults = []string{
 	"hiperror:unknownerror",
 }
 
+// xid is a report of the driver's; some of its numbers are a program's own doing.
+var xid = regexp.MustCompile(`xid\([^)]{0,40}\):([0-9]+)`)
+
+func xidFault(f folded) bool {
+	for _, m := range xid.FindAllStringSubmatch(f.compact, 64) {
+		switch m[1] {
+		case "13", "31", "43", "45": // exception, page fault, reset and stop of one program's channel
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+func hardFault(f folded) bool { return f.has(hardFaults...) || xidFault(f) }
+
 // badOptions say that an option of the environment was rejected.
 var badOptions = []string{
-	"unrecognizedcachingallocatoroption", "allocatorconfig.", "errorparsingcachingallocator", "cachingallocatoroption",
-	"unrecognizedkey", "expectedasingletrue/false", "cudaallocatorconfig", "acceleratorallocatorconfig", "unrecognizedallocatoroption",
+	"cachingallocatoroption", "errorparsingcachingallocator", "incudaallocatorconfig", "inacceleratorallocatorconfig",
+	"unrecognizedallocatoroption", "expectedasingletrue/false", "garbage_collect_thresholdtoo", "garbage_collection_thresholdtoo",
 }
 
 // softFaults are warnings that matter only where nothing worse is said.
