@@ -1,0 +1,196 @@
+package sim
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/oomfleet/oomfleet/agent/runner"
+	"github.com/oomfleet/oomfleet/allocator"
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// play replays the recording and tells of it as the real runner does.
+func (r *run) play(w world) (ok bool, err error) {
+	var seen []allocator.Event
+	options := allocator.ReplayOptions{Limit: w.limit, DeviceTotal: int64(Total)}
+	if r.Request.Record {
+		seen = make([]allocator.Event, 0, len(w.events)+len(w.events)/4)
+		options.Observe = func(e allocator.Event) { seen = append(seen, e) }
+	}
+	program, err := allocator.Compile(w.events)
+	if err != nil {
+		return false, fmt.Errorf("recording %s: %w", traceName(r.Request.SeqLen, r.Request.Batch, r.Request.ChunkSize), err)
+	}
+	result := program.Replay(w.settings, options)
+	if result.OOM && w.deviation.Kind == DeviateAdaptive && r.Request.QuotaBytes > 0 {
+		result = r.adapt(w, program, result)
+	}
+	m := r.meters(w, result)
+	if err := r.phases(w, result, m); err != nil {
+		return false, err
+	}
+	if err := r.trace(seen); err != nil {
+		return false, err
+	}
+	if result.OOM {
+		return false, r.refused(w, result, m)
+	}
+	finite := true
+	return true, runner.WriteEvent(r.out, &runner.Done{
+		RunID: r.id, Meters: m, OutputFinite: &finite, Settings: effective(w.environment),
+		Dtypes:  map[string]string{"esm": "bfloat16", "trunk": "float32"},
+		Seconds: modelSeconds(r.Request, 1, result.Retries) + w.effect.seconds,
+	})
+}
+
+// adapt lets an adaptive cell take its other way: it passes where a quota larger
+// by the deviation would, and what was refused on the way still counts.
+func (r *run) adapt(w world, program *allocator.Program, refused allocator.ReplayResult) allocator.ReplayResult {
+	wider, rejected := w.limitOf(r.Request, proto.Bytes(r.Request.QuotaBytes)+w.deviation.Bytes)
+	if rejected != nil {
+		return refused
+	}
+	result := program.Replay(w.settings, allocator.ReplayOptions{Limit: wider, DeviceTotal: int64(Total)})
+	if result.OOM {
+		return refused
+	}
+	result.Retries, result.OOMs = refused.Retries, refused.OOMs
+	result.PeakReserved = min(result.PeakReserved, refused.PeakReserved)
+	result.PeakAllocated = min(result.PeakAllocated, result.PeakReserved)
+	return result
+}
+
+// meters are the run's own counters at its end.
+func (r *run) meters(w world, result allocator.ReplayResult) runner.Meters {
+	n := func(v proto.Bytes) *int64 { i := int64(v); return &i }
+	m := runner.Meters{
+		PeakAllocated: n(proto.Bytes(result.PeakAllocated)), PeakReserved: n(proto.Bytes(result.PeakReserved)),
+		ProcessPeak: n(w.outsideNow + proto.Bytes(result.PeakReserved)), Context: n(w.context),
+		DeviceTotal: n(Total), DeviceFreeBefore: n(Total),
+		NumAllocRetries: n(proto.Bytes(result.Retries)), NumOOMs: n(proto.Bytes(result.OOMs)),
+	}
+	if r.Request.QuotaKind == string(proto.QuotaDevice) && r.Request.QuotaBytes > 0 {
+		m.DeviceFreeBefore = n(min(Total, proto.Bytes(r.Request.QuotaBytes)))
+	}
+	return m
+}
+
+// phases tells how far the run came. m gets what is known once the weights are
+// loaded.
+func (r *run) phases(w world, result allocator.ReplayResult, m runner.Meters) error {
+	start := &runner.Phase{RunID: r.id, Phase: "start", Meters: runner.Meters{Context: m.Context, DeviceTotal: m.DeviceTotal, DeviceFreeBefore: m.DeviceFreeBefore}}
+	if err := runner.WriteEvent(r.out, start); err != nil {
+		return err
+	}
+	if !loaded(result) {
+		return nil
+	}
+	load, err := allocator.Replay(w.events[:loadEvents], w.settings, w.limit)
+	if err != nil {
+		return fmt.Errorf("recording's load: %w", err)
+	}
+	weights := int64(w.meta.Weights)
+	meters := runner.Meters{LoadedAllocated: &load.Allocated, LoadedReserved: &load.Reserved, Weights: &weights}
+	for _, phase := range []string{"load", "forward"} {
+		if err := runner.WriteEvent(r.out, &runner.Phase{RunID: r.id, Phase: phase, Meters: meters}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loaded is whether a run got past loading its weights.
+func loaded(result allocator.ReplayResult) bool { return !result.OOM || result.OOMAt >= loadEvents }
+
+func (r *run) refused(w world, result allocator.ReplayResult, m runner.Meters) error {
+	phase := "start"
+	if loaded(result) {
+		phase = "forward"
+	}
+	process := w.outsideNow + proto.Bytes(result.Reserved)
+	text := refusal{
+		tried: proto.Bytes(result.Tried), total: Total, free: Total - process, process: process, allowed: proto.Bytes(w.limit.Cap),
+		allocated: proto.Bytes(result.Allocated), reserved: proto.Bytes(result.Reserved),
+	}
+	switch quota := proto.Bytes(r.Request.QuotaBytes); {
+	case quota == 0:
+	case r.Request.QuotaKind == string(proto.QuotaDevice):
+		// The runner plays the ballast.
+		text.free, text.other, text.otherPID = quota-process, Total-quota, os.Getppid()
+	case r.Request.QuotaKind == string(proto.QuotaProcess):
+		text.free = quota - process
+	}
+	text.free = max(0, text.free)
+	message := text.text()
+	return runner.WriteEvent(r.out, &runner.Failed{
+		RunID: r.id, Phase: phase, Exception: "OutOfMemoryError", Message: message,
+		Traceback: "torch.OutOfMemoryError: " + message, Meters: m, Settings: effective(w.environment),
+		Seconds: modelSeconds(r.Request, float64(result.OOMAt)/float64(len(w.events)), result.Retries) + w.effect.seconds,
+	})
+}
+
+// trace sends the events in stretches.
+func (r *run) trace(events []allocator.Event) error {
+	for len(events) > 0 {
+		part := events[:min(len(events), runner.MaxTraceRows)]
+		events = events[len(part):]
+		t := &runner.Trace{RunID: r.id, Addr: make([]uint64, len(part)), Size: make([]int64, len(part)),
+			Stream: make([]int64, len(part)), TimeUS: make([]int64, len(part))}
+		var actions strings.Builder
+		for i, e := range part {
+			actions.WriteByte(letter(e.Action))
+			t.Addr[i], t.Size[i], t.Stream[i] = e.Addr, e.Size, e.Stream
+		}
+		t.Actions = actions.String()
+		if err := runner.WriteEvent(r.out, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func letter(a allocator.Action) byte {
+	switch a {
+	case allocator.Alloc:
+		return runner.ActionAlloc
+	case allocator.FreeRequested:
+		return runner.ActionFreeRequested
+	case allocator.FreeCompleted:
+		return runner.ActionFreeCompleted
+	case allocator.SegmentAlloc:
+		return runner.ActionSegmentAlloc
+	case allocator.SegmentFree:
+		return runner.ActionSegmentFree
+	case allocator.SegmentMap:
+		return runner.ActionSegmentMap
+	case allocator.SegmentUnmap:
+		return runner.ActionSegmentUnmap
+	case allocator.OOM:
+		return runner.ActionOOM
+	case allocator.Snapshot:
+		return runner.ActionSnapshot
+	}
+	panic(fmt.Sprintf("sim: action %v has no letter", a))
+}
+
+// effective are the settings as torch's snapshot shows them, in Python's words.
+func effective(e environment) map[string]string {
+	s := e.settings
+	boolean := map[bool]string{true: "True", false: "False"}
+	maxSplit := int64(-1)
+	if s.MaxSplit > 0 {
+		maxSplit = s.MaxSplit
+	}
+	divisions := make([]string, len(s.Divisions))
+	for i, d := range s.Divisions {
+		divisions[i] = fmt.Sprintf("'%d': %d", 1<<i, d)
+	}
+	return map[string]string{
+		"PYTORCH_CUDA_ALLOC_CONF":      e.conf,
+		"expandable_segments":          boolean[s.Expandable],
+		"max_split_size":               fmt.Sprint(maxSplit),
+		"garbage_collection_threshold": fmt.Sprint(s.GCThreshold),
+		"roundup_power2_divisions":     "{" + strings.Join(divisions, ", ") + "}",
+	}
+}
