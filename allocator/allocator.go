@@ -51,10 +51,10 @@ type Allocator struct {
 	stats      Stats
 	observe    func(Event)
 
-	// highPass and lowFail are the largest compared value that a limit let
-	// through and the smallest that it refused (section "exact sweep").
+	// highPass is the largest compared value that the limit let through, gcPass
+	// the largest that the share of the cap did (see Sweep).
 	highPass int64
-	lowFail  int64
+	gcPass   int64
 	tried    int64
 }
 
@@ -78,7 +78,6 @@ func (a *Allocator) setLimit(limit Limit) {
 	if limit.Device > 0 {
 		a.dev = limit.Device
 	}
-	a.highPass, a.lowFail = 0, unlimited
 }
 
 // Stats returns the counters.

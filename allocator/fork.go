@@ -29,7 +29,7 @@ func (a *Allocator) clone() *Allocator {
 		c.uses[id] = slices.Clone(s)
 	}
 	c.waits = maps.Clone(a.waits)
-	c.place.freed, c.place.holes = slices.Clone(a.place.freed), slices.Clone(a.place.holes)
+	c.place.taken, c.place.freed, c.place.holes = slices.Clone(a.place.taken), slices.Clone(a.place.freed), slices.Clone(a.place.holes)
 	c.streams = make([]streamState, len(a.streams))
 	for i, s := range a.streams {
 		s.events = slices.Clone(s.events)

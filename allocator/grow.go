@@ -7,7 +7,6 @@ func (a *Allocator) admit(v, limit int64) bool {
 		a.highPass = max(a.highPass, v)
 		return true
 	}
-	a.lowFail = min(a.lowFail, v)
 	return false
 }
 
@@ -114,14 +113,26 @@ func (a *Allocator) flushSet(pool poolKind, st int32) {
 	}
 }
 
+// gcLimit is the share of a cap above which garbage collection works.
+func (s *Settings) gcLimit(quota int64) int64 { return int64(s.GCThreshold * float64(quota)) }
+
+// withinShare compares what is held with the share of the cap that garbage
+// collection aims at, and notes the comparison for the exact sweep.
+func (a *Allocator) withinShare(held int64) bool {
+	if held > a.set.gcLimit(a.cap) {
+		return false
+	}
+	a.gcPass = max(a.gcPass, held)
+	return true
+}
+
 // collect is garbage collection: cached unsplit blocks of the large pool at or
 // above the average age go until the share of the cap is met.
 func (a *Allocator) collect() {
-	limit := int64(a.set.GCThreshold * float64(a.cap))
-	if a.stats.Reserved <= limit {
+	if a.withinShare(a.stats.Reserved) {
 		return
 	}
-	target := a.stats.Reserved - limit
+	held := a.stats.Reserved
 	var got, ages, count int64
 	for _, st := range a.order {
 		for _, e := range a.streams[st].free[largePool].entries {
@@ -131,7 +142,7 @@ func (a *Allocator) collect() {
 			}
 		}
 	}
-	for freed := true; got < target && freed && count > 0; {
+	for freed := true; !a.withinShare(held-got) && freed && count > 0; {
 		freed = false
 		threshold := float64(ages) / float64(count)
 		for _, st := range a.order {

@@ -41,6 +41,7 @@ type placer struct {
 	k        int    // next recorded span
 	differs  bool   // a size differed: recorded addresses no longer apply
 	up, down uint64
+	taken    []span // recorded addresses handed out and not given back
 	freed    []span // LayoutReuse: by time
 	holes    []span // LayoutDriver: by address, never adjacent
 }
@@ -54,13 +55,11 @@ func newPlacer(layout Layout, recorded []span) placer {
 func (p *placer) take(size, compare int64) uint64 {
 	switch p.layout {
 	case LayoutDriver:
-		if !p.differs && p.k < len(p.recorded) && p.recorded[p.k].size == compare {
-			p.k++
-			s := p.recorded[p.k-1]
+		if s, ok := p.next(compare); ok {
+			p.taken = append(p.taken, s)
 			p.occupy(span{s.addr, size})
 			return s.addr
 		}
-		p.differs = true
 		return p.lowestFit(size)
 	case LayoutDescending:
 		p.down -= uint64(size)
@@ -77,6 +76,24 @@ func (p *placer) take(size, compare int64) uint64 {
 	addr := p.up
 	p.up += uint64(size)
 	return addr
+}
+
+// next is the next recorded range, if it has this size and nothing lies there:
+// under another limit or other settings something may.
+func (p *placer) next(size int64) (span, bool) {
+	if p.differs || p.k >= len(p.recorded) || p.recorded[p.k].size != size {
+		p.differs = true
+		return span{}, false
+	}
+	s := p.recorded[p.k]
+	for _, t := range p.taken {
+		if s.addr < t.end() && t.addr < s.end() {
+			p.differs = true
+			return span{}, false
+		}
+	}
+	p.k++
+	return s, true
 }
 
 // lowestFit takes the lowest hole of at least size, or opens a new region.
@@ -154,6 +171,9 @@ func (p *placer) skip(compare int64) {
 func (p *placer) give(addr uint64, size int64) {
 	switch p.layout {
 	case LayoutDriver:
+		if i := slices.IndexFunc(p.taken, func(s span) bool { return s.addr == addr }); i >= 0 {
+			p.taken = slices.Delete(p.taken, i, i+1)
+		}
 		p.hole(span{addr, size})
 	case LayoutReuse:
 		p.freed = append(p.freed, span{addr, size})

@@ -33,6 +33,7 @@ type Program struct {
 	// addrs are the recorded addresses of allocations, in the order of opAlloc.
 	addrs    []uint64
 	segments []span // recorded segment_alloc and segment_map, in order
+	ranges   bool   // the segments are mapped pages of expandable ranges
 	oomAt    int    // event of the first recorded oom, -1 without
 }
 
@@ -49,7 +50,9 @@ func (p *Program) Events() int {
 
 // Compile checks a trace and turns it into a program. It refuses a trace whose
 // recording began late (a free of an unknown address) and one that allocates an
-// address twice. A trace that ends in an out-of-memory compiles up to there.
+// address twice. A trace that ends in an out-of-memory compiles up to there. The
+// recording is taken to have run without a limit: released segments then mean
+// that the program emptied the cache, and replay does so too.
 func Compile(events []Event) (*Program, error) {
 	if len(events) > 1<<30 {
 		return nil, fmt.Errorf("the trace has %d events, more than a replay takes (2^30)", len(events))
@@ -103,6 +106,7 @@ func (c *compiler) step(events []Event, i int) (skip int, err error) {
 			return 0, fmt.Errorf("a segment of no size")
 		}
 		c.p.segments = append(c.p.segments, span{e.Addr, e.Size})
+		c.p.ranges = c.p.ranges || e.Action == SegmentMap
 	case OOM:
 		c.p.oomAt = i
 	case SegmentFree, SegmentUnmap, Snapshot:
@@ -113,13 +117,13 @@ func (c *compiler) step(events []Event, i int) (skip int, err error) {
 }
 
 // emptied is whether a burst of released segments is an empty_cache call of the
-// program. A burst that belongs to an allocation under pressure is followed by
-// the oom or by the driver's answer to the retry.
+// program. In a run without a limit every burst is, but for the one of the
+// allocation that met the end of the card.
 func (c *compiler) emptied(events []Event, i int) bool {
 	for ; i < len(events); i++ {
 		switch events[i].Action {
 		case SegmentFree, SegmentUnmap, FreeCompleted:
-		case OOM, SegmentAlloc, SegmentMap:
+		case OOM:
 			return false
 		default:
 			return true

@@ -45,7 +45,11 @@ type replay struct {
 func (p *Program) start(s Settings, o ReplayOptions) *replay {
 	a := New(s, o.Limit, o.DeviceTotal)
 	a.observe = o.Observe
-	a.place = newPlacer(o.Layout, p.segments)
+	var recorded []span
+	if p.ranges == s.Expandable { // else the recorded addresses mean nothing
+		recorded = p.segments
+	}
+	a.place = newPlacer(o.Layout, recorded)
 	for _, h := range p.streams {
 		a.stream(h) // numbers agree with the program's
 	}

@@ -6,13 +6,21 @@ import (
 	"slices"
 )
 
-// maxReplays bounds a sweep; only settings under which reserved memory follows
-// the quota (expandable segments with max_split_size) come near it.
-const maxReplays = 200_000
+// maxReplays bounds a sweep that names no bound of its own; only settings under
+// which reserved memory follows the quota (expandable segments with
+// max_split_size) come near it.
+const maxReplays = 20_000
 
-// ErrUncapped is returned by a sweep whose replay without a limit is refused:
-// the settings themselves forbid every allocation.
-var ErrUncapped = errors.New("the program runs out of memory without any quota")
+var (
+	// ErrUncapped is returned by a sweep whose replay without a limit is
+	// refused: the settings themselves forbid every allocation.
+	ErrUncapped = errors.New("the program runs out of memory without any quota")
+	// ErrStopped is returned by a sweep that SweepOptions.Stop ended.
+	ErrStopped = errors.New("the sweep was stopped")
+	// ErrTooManyReplays is returned by a sweep that would take more replays
+	// than SweepOptions.MaxReplays. No partial map is given.
+	ErrTooManyReplays = errors.New("the sweep takes too many replays")
+)
 
 // Sweep maps the outcome of a trace over all quotas. It is Compile followed by
 // Program.Sweep.
@@ -28,14 +36,17 @@ func Sweep(events []Event, o SweepOptions) (SweepResult, error) {
 // on its limit only through comparisons v <= limit, so one replay answers for
 // every limit from the largest v that passed to the smallest that failed, and
 // the next replay starts just below (allocator specification, "Exact sweep
-// without a grid"). Under garbage collection the limit enters elsewhere too;
-// then every quota of the grid is replayed.
+// without a grid"). Garbage collection compares with a share of the limit, in
+// the same way.
 //
 // It refuses to predict from a recording that fails its self-check: then only
 // SelfCheckMismatches is set.
 func (p *Program) Sweep(o SweepOptions) (SweepResult, error) {
 	if o.Step <= 0 {
 		o.Step = roundLarge
+	}
+	if o.MaxReplays <= 0 {
+		o.MaxReplays = maxReplays
 	}
 	if check := p.SelfCheck(o.Recorded); check.Mismatches > 0 {
 		return SweepResult{SelfCheckMismatches: check.Mismatches}, nil
@@ -71,10 +82,13 @@ type sweeper struct {
 	layout  Layout
 	rungs   []*replay // forks along the current path, by position, ascending
 	spacing int
-	// map so far, descending: outcome of every grid quota down to next.
-	result SweepResult
-	passed bool // the last quota walked over passed
-	lastNo int64
+	// The map so far, descending: the outcome of every grid quota from the top
+	// down to last.
+	result  SweepResult
+	noted   bool
+	passed  bool
+	retried bool
+	last    int64
 }
 
 func (p *Program) sweepLayout(o SweepOptions, layout Layout) (SweepResult, error) {
@@ -85,14 +99,13 @@ func (p *Program) sweepLayout(o SweepOptions, layout Layout) (SweepResult, error
 		return SweepResult{}, ErrUncapped
 	}
 	s.result.Uncapped = first.result()
-	s.result.NoRetry = s.quotaUp(first.a.highPass)
-	s.walk(first.a.highPass)
-	return s.result, nil
+	err := s.walk(s.top(first))
+	return s.result, err
 }
 
 // options are a replay's, for a limit in bytes of the swept kind.
 func (s *sweeper) options(limit int64) ReplayOptions {
-	o := ReplayOptions{Layout: s.layout}
+	o := ReplayOptions{Layout: s.layout, DeviceTotal: s.o.DeviceTotal}
 	if s.o.Kind == SweepDevice {
 		o.Limit.Device = min(limit, unlimited-1)
 	} else if limit != unlimited {
@@ -123,44 +136,104 @@ func (s *sweeper) floor() int64 {
 	return max(low+s.overhead(), s.o.Step)
 }
 
-// walk goes down from the path whose largest passing comparison was highPass.
-func (s *sweeper) walk(highPass int64) {
+// collects is whether the quota enters garbage collection.
+func (s *sweeper) collects() bool {
+	return s.o.Settings.GCThreshold > 0 && s.o.Kind == SweepCap
+}
+
+// lowest is the smallest quota on the grid under which every comparison that
+// passed in r passes too: the low end of the interval that r answers for.
+func (s *sweeper) lowest(r *replay) int64 {
+	return s.admitting(max(r.a.highPass, 1), r.a.gcPass)
+}
+
+func (s *sweeper) admitting(highPass, gcPass int64) int64 {
+	quota := s.quotaUp(highPass)
+	if s.collects() && gcPass > 0 {
+		// a little below gcPass divided by the threshold, then up to the grid
+		below := float64(gcPass) / s.o.Settings.GCThreshold * (1 - 1e-9)
+		quota = max(quota, s.quotaUp(int64(min(below, 1<<50))))
+		for quota < 1<<50 && s.o.Settings.gcLimit(quota) < gcPass {
+			quota += s.o.Step
+		}
+	}
+	return quota
+}
+
+// top is the smallest quota from which on every replay is like first, the one
+// without a limit.
+func (s *sweeper) top(first *replay) int64 {
+	if !s.collects() {
+		return s.lowest(first)
+	}
+	s.rungs = nil // made without a cap: they do not count the calls
+	return s.admitting(first.a.highPass, first.a.stats.ReservedPeak)
+}
+
+// walk goes down from the top quota, or from the card's total where that is
+// lower.
+func (s *sweeper) walk(top int64) error {
 	floor := s.floor()
-	from := s.quotaUp(highPass) // smallest quota of the interval just replayed
-	s.note(from, true)
-	for quota := from - s.o.Step; quota >= floor; {
+	s.result.NoRetry = top
+	quota := top - s.o.Step
+	if total := s.o.DeviceTotal / s.o.Step * s.o.Step; total > 0 && total < top {
+		quota = total
+	} else {
+		s.note(top, ReplayResult{})
+	}
+	for quota >= floor {
+		if s.o.Stop != nil && s.o.Stop() {
+			return ErrStopped
+		}
+		if s.result.Replays >= s.o.MaxReplays {
+			return fmt.Errorf("%w: more than %d, the last at a quota of %d bytes", ErrTooManyReplays, s.o.MaxReplays, quota)
+		}
 		r := s.resume(quota)
 		s.advance(r)
-		low := min(s.quotaUp(max(r.a.highPass, 1)), quota)
-		if s.o.Settings.GCThreshold > 0 {
-			low = quota
-		}
-		s.note(low, r.oomAt < 0)
-		if s.result.Replays > maxReplays {
-			break
-		}
+		low := min(s.lowest(r), quota)
+		s.note(low, r.result())
 		quota = low - s.o.Step
 	}
-	s.finish()
+	s.finish(top)
+	return nil
 }
 
 // note files the outcome of the grid quotas from low up to the last one noted.
-func (s *sweeper) note(low int64, pass bool) {
-	switch {
-	case pass && s.result.Boundary == 0, pass && s.passed && len(s.result.FailBands) == 0:
-		s.result.Boundary, s.result.LowestPass = low, low
-	case pass:
-		s.result.LowestPass = low
-	case s.passed:
-		s.result.FailBands = append(s.result.FailBands, Band{From: low, To: s.lastNo - s.o.Step})
-	default:
-		s.result.FailBands[len(s.result.FailBands)-1].From = low
+func (s *sweeper) note(low int64, r ReplayResult) {
+	out := &s.result
+	s.retried = s.retried || r.Retries > 0
+	if !s.retried {
+		out.NoRetry = low
 	}
-	s.passed, s.lastNo = pass, low
+	high := low
+	if s.noted {
+		high = s.last - s.o.Step
+	} else if r.OOM {
+		high = s.o.DeviceTotal / s.o.Step * s.o.Step
+	}
+	switch {
+	case !r.OOM:
+		out.LowestPass = low
+		if len(out.FailBands) == 0 {
+			out.Boundary = low
+		}
+	case s.noted && !s.passed:
+		out.FailBands[len(out.FailBands)-1].From = low
+	default:
+		out.FailBands = append(out.FailBands, Band{From: low, To: high})
+	}
+	s.noted, s.passed, s.last = true, !r.OOM, low
 }
 
-// finish drops the failing region below the lowest pass, which is no band.
-func (s *sweeper) finish() {
+// finish drops the failing region below the lowest pass, which is no band, and
+// says so where nothing passes up to the card's total.
+func (s *sweeper) finish(top int64) {
+	if s.result.Boundary == 0 {
+		s.result.Boundary, s.result.AboveDevice = top, true
+		if s.result.LowestPass == 0 {
+			s.result.LowestPass = top
+		}
+	}
 	bands := s.result.FailBands
 	if len(bands) > 0 && bands[len(bands)-1].To < s.result.LowestPass {
 		bands = bands[:len(bands)-1]
@@ -173,26 +246,28 @@ func (s *sweeper) finish() {
 // to agree: at the last rung before which no comparison exceeded the new limit.
 func (s *sweeper) resume(quota int64) *replay {
 	limit := max(quota-s.overhead(), 1)
-	for n := len(s.rungs); n > 0 && s.rungs[n-1].a.highPass > limit; n = len(s.rungs) {
-		s.rungs = s.rungs[:n-1]
+	gcLimit := int64(unlimited)
+	if s.collects() {
+		gcLimit = s.o.Settings.gcLimit(limit)
 	}
 	n := len(s.rungs)
+	for n > 0 && (s.rungs[n-1].a.highPass > limit || s.rungs[n-1].a.gcPass > gcLimit) {
+		n--
+	}
+	s.rungs = s.rungs[:n]
 	if n == 0 {
 		return s.p.start(s.o.Settings, s.options(limit))
 	}
 	r := s.rungs[n-1].fork()
-	highPass, lowFail := r.a.highPass, r.a.lowFail
 	r.a.setLimit(s.options(limit).Limit)
-	r.a.highPass, r.a.lowFail = highPass, lowFail
 	return r
 }
 
 // advance runs a replay to its end and leaves rungs behind for the next one.
-// Under garbage collection there are none: the limit enters everywhere.
 func (s *sweeper) advance(r *replay) {
 	s.result.Replays++
 	for r.at < len(s.p.ops) && r.oomAt < 0 {
-		if n := len(s.rungs); s.o.Settings.GCThreshold == 0 && (n == 0 || r.at >= s.rungs[n-1].at+s.spacing) {
+		if n := len(s.rungs); n == 0 || r.at >= s.rungs[n-1].at+s.spacing {
 			s.rungs = append(s.rungs, r.fork())
 		}
 		r.run(min(r.at+s.spacing, len(s.p.ops)))

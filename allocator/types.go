@@ -141,6 +141,13 @@ type SweepOptions struct {
 	Overhead int64
 	// Step is the grid of quotas in bytes; 0 is 2 MiB.
 	Step int64
+	// DeviceTotal is the card's total in bytes: no larger quota is looked at.
+	// 0 looks as far up as the program reaches.
+	DeviceTotal int64
+	// MaxReplays bounds the work, for each layout; 0 is 20,000.
+	MaxReplays int
+	// Stop, when set, is asked before each replay; true ends the sweep.
+	Stop func() bool
 }
 
 // SweepResult is the exact map of outcomes over all quotas, on the grid.
@@ -149,6 +156,9 @@ type SweepResult struct {
 	// LowestPass the smallest that passes at all.
 	Boundary   int64
 	LowestPass int64
+	// AboveDevice is whether the largest quota of the card fails: Boundary is
+	// then a quota above it that passes, not the smallest such.
+	AboveDevice bool
 	// NoRetry is the smallest quota on the grid from which on the allocator
 	// never flushes and tries again: the exact value, rounded up to the grid.
 	NoRetry int64
