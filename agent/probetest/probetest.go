@@ -12,10 +12,9 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/oomfleet/oomfleet/agent/probe"
 	"github.com/oomfleet/oomfleet/allocator"
@@ -306,7 +305,7 @@ func grandchildOf(t *testing.T, stderr string) int {
 
 func mustBeGone(t *testing.T, pid int) {
 	t.Helper()
-	if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) {
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("process %d is there when Run has returned: %v", pid, err)
 	}
 }

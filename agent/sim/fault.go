@@ -8,8 +8,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Fault is a way in which a run misbehaves, for tests of the machinery around
@@ -130,7 +128,7 @@ func grandchild() {
 
 // hold maps a little memory and touches it: a process that holds something.
 func hold() ([]byte, error) {
-	memory, err := unix.Mmap(-1, 0, 8<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	memory, err := syscall.Mmap(-1, 0, 8<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
 		return nil, fmt.Errorf("map memory: %w", err)
 	}
@@ -142,6 +140,6 @@ func hold() ([]byte, error) {
 
 func forever() {
 	for {
-		unix.Poll(nil, -1) //nolint:errcheck // a signal may end it early
+		syscall.Select(0, nil, nil, nil, nil) //nolint:errcheck // a signal may end it early
 	}
 }

@@ -1,8 +1,11 @@
 package sim
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/oomfleet/oomfleet/agent/runner"
@@ -38,7 +41,7 @@ func (r *run) play(w world) (ok bool, err error) {
 	}
 	finite := true
 	return true, runner.WriteEvent(r.out, &runner.Done{
-		RunID: r.id, Meters: m, OutputFinite: &finite, Settings: effective(w.environment),
+		RunID: r.id, Meters: m, OutputFinite: &finite, Settings: effective(w),
 		Dtypes:  map[string]string{"esm": "bfloat16", "trunk": "float32"},
 		Seconds: modelSeconds(r.Request, 1, result.Retries) + w.effect.seconds,
 	})
@@ -125,7 +128,7 @@ func (r *run) refused(w world, result allocator.ReplayResult, m runner.Meters) e
 	message := text.text()
 	return runner.WriteEvent(r.out, &runner.Failed{
 		RunID: r.id, Phase: phase, Exception: "OutOfMemoryError", Message: message,
-		Traceback: "torch.OutOfMemoryError: " + message, Meters: m, Settings: effective(w.environment),
+		Traceback: "torch.OutOfMemoryError: " + message, Meters: m, Settings: effective(w),
 		Seconds: modelSeconds(r.Request, float64(result.OOMAt)/float64(len(w.events)), result.Retries) + w.effect.seconds,
 	})
 }
@@ -174,23 +177,26 @@ func letter(a allocator.Action) byte {
 	panic(fmt.Sprintf("sim: action %v has no letter", a))
 }
 
-// effective are the settings as torch's snapshot shows them, in Python's words.
-func effective(e environment) map[string]string {
-	s := e.settings
-	boolean := map[bool]string{true: "True", false: "False"}
-	maxSplit := int64(-1)
+// effective are the settings as torch's snapshot shows them, as JSON values:
+// those of the recording with the run's own put in.
+func effective(w world) map[string]string {
+	s := w.settings
+	out := maps.Clone(w.meta.Settings)
+	out["PYTORCH_CUDA_ALLOC_CONF"] = w.conf
+	out["expandable_segments"] = strconv.FormatBool(s.Expandable)
+	out["garbage_collection_threshold"] = strconv.FormatFloat(s.GCThreshold, 'g', -1, 64)
+	out["max_split_size"] = "-1" // unlimited
 	if s.MaxSplit > 0 {
-		maxSplit = s.MaxSplit
+		out["max_split_size"] = strconv.FormatInt(s.MaxSplit, 10)
 	}
-	divisions := make([]string, len(s.Divisions))
+	divisions := map[string]int64{}
 	for i, d := range s.Divisions {
-		divisions[i] = fmt.Sprintf("'%d': %d", 1<<i, d)
+		divisions[strconv.Itoa(1<<i)] = d
 	}
-	return map[string]string{
-		"PYTORCH_CUDA_ALLOC_CONF":      e.conf,
-		"expandable_segments":          boolean[s.Expandable],
-		"max_split_size":               fmt.Sprint(maxSplit),
-		"garbage_collection_threshold": fmt.Sprint(s.GCThreshold),
-		"roundup_power2_divisions":     "{" + strings.Join(divisions, ", ") + "}",
+	text, err := json.Marshal(divisions)
+	if err != nil {
+		panic(fmt.Sprintf("sim: a map of numbers always marshals: %v", err))
 	}
+	out["roundup_power2_divisions"] = string(text)
+	return out
 }

@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/oomfleet/oomfleet/agent/runner"
 	"github.com/oomfleet/oomfleet/proto"
 )
@@ -137,7 +135,7 @@ func (s Server) run(ctx context.Context, req runner.Request, requests <-chan rec
 		cmd.Wait() //nolint:errcheck // its state is read below
 		close(ended)
 	}()
-	kill := func() { unix.Kill(-cmd.Process.Pid, unix.SIGKILL) } //nolint:errcheck // gone already is as good
+	kill := func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } //nolint:errcheck // gone already is as good
 	cancelled := ctx.Done()
 	for {
 		select {
@@ -166,10 +164,25 @@ func (s Server) run(ctx context.Context, req runner.Request, requests <-chan rec
 func exited(id string, state *os.ProcessState) *runner.Exited {
 	e := &runner.Exited{RunID: runner.RunID{ID: id}}
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		e.Signal = unix.SignalName(status.Signal())
+		e.Signal = signalName(status.Signal())
 		return e
 	}
 	code := state.ExitCode()
 	e.Code = &code
 	return e
+}
+
+// signalName is a signal's name as Python gives it. A run dies of few.
+func signalName(s syscall.Signal) string {
+	switch s {
+	case syscall.SIGKILL:
+		return "SIGKILL"
+	case syscall.SIGSEGV:
+		return "SIGSEGV"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	case syscall.SIGABRT:
+		return "SIGABRT"
+	}
+	return s.String()
 }

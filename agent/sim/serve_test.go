@@ -6,9 +6,8 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/oomfleet/oomfleet/agent/runner"
 )
@@ -95,7 +94,7 @@ func TestServe(t *testing.T) {
 	if e := until[*runner.Exited](s); e.Signal != "SIGKILL" || e.ID != "hang" {
 		t.Errorf("exited %+v", e)
 	}
-	if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) {
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("the killed run is there: %v", err)
 	}
 
@@ -134,7 +133,7 @@ func TestServeEndsWithItsRun(t *testing.T) {
 			if err := <-s.result; !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
-			if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) {
+			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
 				t.Errorf("the run is there: %v", err)
 			}
 		})

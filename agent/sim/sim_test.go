@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -269,14 +270,36 @@ func TestRecordingIsTheCellsOwn(t *testing.T) {
 			if err != nil || result.PeakReserved != *got.done.Meters.PeakReserved {
 				t.Errorf("replay peaks at %d (%v), the run at %d", result.PeakReserved, err, *got.done.Meters.PeakReserved)
 			}
-			maps := slices.ContainsFunc(got.events, func(e allocator.Event) bool { return e.Action == allocator.SegmentMap })
-			if maps != settings.Expandable {
-				t.Errorf("segment_map events: %v", maps)
+			mapped := slices.ContainsFunc(got.events, func(e allocator.Event) bool { return e.Action == allocator.SegmentMap })
+			if mapped != settings.Expandable {
+				t.Errorf("segment_map events: %v", mapped)
 			}
 			if !slices.Equal(got.phases, []string{"start", "load", "forward"}) {
 				t.Errorf("phases %v", got.phases)
 			}
 		})
+	}
+}
+
+func TestSettingsAreShownAsRecorded(t *testing.T) {
+	r, found, err := load(256, 1, 0)
+	if err != nil || !found {
+		t.Fatal(found, err)
+	}
+	if got := simulate(t, Config{}, request(256, 1, 0)).done.Settings; !maps.Equal(got, r.meta.Settings) {
+		t.Errorf("default settings\n%v, recorded\n%v", got, r.meta.Settings)
+	}
+	req := request(256, 1, 0)
+	req.Env = map[string]string{"PYTORCH_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:128,garbage_collection_threshold:0.6,roundup_power2_divisions:4"}
+	got := simulate(t, Config{}, req).done.Settings
+	for key, want := range map[string]string{"expandable_segments": "true", "max_split_size": "134217728", "garbage_collection_threshold": "0.6",
+		"PYTORCH_CUDA_ALLOC_CONF": req.Env["PYTORCH_ALLOC_CONF"]} {
+		if got[key] != want {
+			t.Errorf("%s is %q, want %q", key, got[key], want)
+		}
+	}
+	if !strings.Contains(got["roundup_power2_divisions"], `"512":4`) {
+		t.Errorf("divisions %s", got["roundup_power2_divisions"])
 	}
 }
 
