@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -56,6 +55,21 @@ type Config struct {
 	// LongestPause; 0 is 5 s and 5 min.
 	Pause        time.Duration
 	LongestPause time.Duration
+	// LookAgain is how long an idle agent waits for a task before it asks its
+	// card again what it is: a driver may change meanwhile. 0 is 1 min.
+	LookAgain time.Duration
+}
+
+// Validate returns every problem of c at once.
+func (c Config) Validate() error {
+	var errs []error
+	if c.WorkDir == "" {
+		errs = append(errs, errors.New("an agent needs a work folder of its own: name one with --work-dir"))
+	}
+	if c.Presence < 0 || c.Pause < 0 || c.LongestPause < 0 || c.LookAgain < 0 {
+		errs = append(errs, errors.New("an agent's times cannot be negative"))
+	}
+	return errors.Join(errs...)
 }
 
 func (c Config) withDefaults() Config {
@@ -67,6 +81,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.LongestPause == 0 {
 		c.LongestPause = 5 * time.Minute
+	}
+	if c.LookAgain == 0 {
+		c.LookAgain = time.Minute
 	}
 	return c
 }
@@ -88,15 +105,25 @@ type Agent struct {
 	metrics *metrics
 	outbox  *outbox
 	self    *presence
+	// reported are the runs whose result is with the queue while their task
+	// still lies there: when it comes it is acked, once, and not run again.
+	// Only Run's own goroutine uses it.
+	reported map[run]bool
+}
+
+// run is one execution of a task that counts.
+type run struct {
+	task  proto.TaskID
+	fence proto.Fence
 }
 
 // New returns an agent and starts nothing. It makes the work folder.
 func New(cfg Config, deps Deps) (*Agent, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
 	if deps.Queue == nil || deps.Prober == nil || deps.Traces == nil {
 		return nil, errors.New("an agent needs a queue, a prober and a trace store")
-	}
-	if cfg.WorkDir == "" {
-		return nil, errors.New("an agent needs a work folder of its own: name one with --work-dir")
 	}
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
@@ -109,56 +136,12 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{cfg: cfg.withDefaults(), deps: deps, log: deps.Log, metrics: m, outbox: box, self: &presence{}}, nil
+	return &Agent{cfg: cfg.withDefaults(), deps: deps, log: deps.Log, metrics: m, outbox: box, self: newPresence(),
+		reported: map[run]bool{}}, nil
 }
 
 // Ready is closed when the agent has announced itself for the first time.
-func (a *Agent) Ready() <-chan struct{} { return a.self.announced() }
-
-// Run works until ctx ends; then the run in progress is ended and its task
-// handed back. It returns an error at once when the card or the runner cannot
-// be described at the start: nobody would see a quarantine then.
-func (a *Agent) Run(ctx context.Context) error {
-	seen, err := a.deps.Prober.Describe(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
-	}
-	a.self.set(a.info(seen))
-	ctx, cancel := context.WithCancel(ctx)
-	gone := make(chan struct{})
-	go func() { // joined below
-		defer close(gone)
-		a.announce(ctx)
-	}()
-	defer func() {
-		cancel()
-		<-gone
-	}()
-	a.deliverLeftovers(ctx)
-	pause := a.cfg.Pause
-	for ctx.Err() == nil {
-		err := a.once(ctx, &seen)
-		if err == nil {
-			pause = a.cfg.Pause
-			continue
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		a.quarantine(ctx, err, pause)
-		pause = min(2*pause, a.cfg.LongestPause)
-	}
-	return nil
-}
-
-// info is what the agent announces about itself.
-func (a *Agent) info(d probe.Description) proto.AgentInfo {
-	return proto.AgentInfo{ID: IDOf(d.Card.UUID), Origin: d.Origin(), Stack: d.Stack, Card: d.Card, Host: a.cfg.Host, PID: a.cfg.PID,
-		Version: a.cfg.Version, QuotaKinds: d.QuotaKinds, State: proto.AgentIdle}
-}
+func (a *Agent) Ready() <-chan struct{} { return a.self.first }
 
 // IDOf derives an agent's id from its card's UUID: lower case, [a-z0-9-].
 func IDOf(uuid string) proto.AgentID {
@@ -171,41 +154,4 @@ func IDOf(uuid string) proto.AgentID {
 		}
 		return '-'
 	}, uuid))
-}
-
-// quarantine stops taking work for a while and says why; the agent describes
-// itself again before it goes on.
-func (a *Agent) quarantine(ctx context.Context, why error, pause time.Duration) {
-	a.log.Error("agent in quarantine", "error", why, "pause", pause)
-	a.metrics.faults.Inc()
-	a.self.state(proto.AgentQuarantined, why.Error(), "")
-	select {
-	case <-ctx.Done():
-	case <-time.After(pause):
-	}
-}
-
-// once takes and works on one task. An error is a fault of the agent's own.
-func (a *Agent) once(ctx context.Context, seen *probe.Description) error {
-	now, err := a.deps.Prober.Describe(ctx)
-	if err != nil {
-		return err
-	}
-	if !now.Equal(*seen) {
-		a.log.Warn("stack changed", "from", seen.Stack, "to", now.Stack, "card", now.Card.UUID)
-		if err := a.deps.Queue.Retire(ctx, IDOf(seen.Card.UUID)); err != nil {
-			a.log.Warn("old announcement stays until it expires", "error", err)
-		}
-		*seen = now
-		a.self.set(a.info(now))
-	}
-	a.self.state(proto.AgentIdle, "", "")
-	d, err := a.deps.Queue.Next(ctx, now.Stack.Pool(now.Origin()))
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return fmt.Errorf("take a task: %w", err)
-	}
-	return a.work(ctx, d, now)
 }

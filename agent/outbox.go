@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,11 +15,27 @@ import (
 	"github.com/oomfleet/oomfleet/storage/trace"
 )
 
+// The endings of the outbox's files. A part is half written, and a bad result
+// cannot be read: it waits for a person.
+const (
+	resultSuffix = ".json"
+	traceSuffix  = ".parquet"
+	badSuffix    = ".bad"
+	partPrefix   = ".part-"
+)
+
 // parcel is one finished run on its way home.
 type parcel struct {
-	Result proto.Result `json:"result"`
-	events []allocator.Event
+	Result proto.Result
+	events []allocator.Event // nil for none
 	meta   trace.Meta
+}
+
+// letter is the result's file.
+type letter struct {
+	Result proto.Result `json:"result"`
+	// Trace says that a trace lies beside it.
+	Trace bool `json:"trace"`
 }
 
 // outbox keeps finished runs on disk until they are delivered: NAME.parquet for
@@ -36,29 +53,38 @@ func openOutbox(workDir string) (*outbox, error) {
 	return &outbox{dir}, nil
 }
 
-func (o *outbox) base(r proto.Result) string {
-	return filepath.Join(o.dir, fmt.Sprintf("%s-%d", filepath.Base(string(r.Task)), r.Fence))
+// nameOf is the name of a result's files without their endings.
+func nameOf(r proto.Result) string {
+	return fmt.Sprintf("%s-%d", filepath.Base(string(r.Task)), r.Fence)
 }
+
+func (o *outbox) path(name, suffix string) string { return filepath.Join(o.dir, name+suffix) }
 
 // put writes a parcel; it counts once the result's file is there.
 func (o *outbox) put(p parcel) error {
-	base := o.base(p.Result)
+	name := nameOf(p.Result)
 	if len(p.events) > 0 {
-		err := writeWhole(base+".parquet", func(f *os.File) error { return trace.Encode(f, p.events, p.meta) })
+		err := writeWhole(o.path(name, traceSuffix), func(f *os.File) error { return trace.Encode(f, p.events, p.meta) })
 		if err != nil {
 			return fmt.Errorf("keep the trace of %s: %w", p.Result.Task, err)
 		}
 	}
-	err := writeWhole(base+".json", func(f *os.File) error { return json.NewEncoder(f).Encode(p) })
+	err := writeWhole(o.path(name, resultSuffix), func(f *os.File) error {
+		return json.NewEncoder(f).Encode(letter{p.Result, len(p.events) > 0})
+	})
 	if err != nil {
 		return fmt.Errorf("keep the result of %s: %w", p.Result.Task, err)
 	}
 	return nil
 }
 
-// writeWhole writes a file so that it is there whole or not at all.
+// writeWhole writes a file so that it is there whole or not at all. It makes
+// the folder anew if someone took it away.
 func writeWhole(path string, write func(*os.File) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".part-*")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), partPrefix+"*")
 	if err != nil {
 		return err
 	}
@@ -78,58 +104,76 @@ func writeWhole(path string, write func(*os.File) error) error {
 
 // remove forgets a parcel, the result first: a trace without one means nothing.
 func (o *outbox) remove(p parcel) {
-	base := o.base(p.Result)
-	os.Remove(base + ".json")
-	os.Remove(base + ".parquet")
+	name := nameOf(p.Result)
+	os.Remove(o.path(name, resultSuffix))
+	os.Remove(o.path(name, traceSuffix))
+}
+
+// putAside takes a parcel that cannot be read out of the way.
+func (o *outbox) putAside(name string) {
+	for _, suffix := range []string{resultSuffix, traceSuffix} {
+		os.Rename(o.path(name, suffix), o.path(name, suffix+badSuffix))
+	}
+}
+
+// names are the parcels that are there, and everything else beside them.
+func (o *outbox) names() (parcels, others []string, err error) {
+	entries, err := os.ReadDir(o.dir)
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), resultSuffix); ok {
+			parcels = append(parcels, name)
+		} else {
+			others = append(others, e.Name())
+		}
+	}
+	return parcels, others, err
 }
 
 func (o *outbox) count() int {
-	names, _ := filepath.Glob(filepath.Join(o.dir, "*.json"))
-	return len(names)
+	parcels, _, _ := o.names()
+	return len(parcels)
 }
 
-// list reads the parcels that are there and clears away what a crash left half
-// written. One that cannot be read is put aside under .bad, for a person.
-func (o *outbox) list(log *slog.Logger) []parcel {
-	entries, err := os.ReadDir(o.dir)
-	if err != nil {
+// tidy clears away what a crash left half written and names the parcels that
+// are there. Nothing may be put meanwhile.
+func (o *outbox) tidy(log *slog.Logger) []string {
+	parcels, others, err := o.names()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Error("outbox cannot be read", "error", err)
-		return nil
 	}
-	var out []parcel
-	for _, e := range entries {
-		path := filepath.Join(o.dir, e.Name())
-		if strings.HasPrefix(e.Name(), ".part-") {
-			os.Remove(path)
-			continue
+	for _, file := range others {
+		name, isTrace := strings.CutSuffix(file, traceSuffix)
+		if strings.HasPrefix(file, partPrefix) || isTrace && !exists(o.path(name, resultSuffix)) {
+			os.Remove(filepath.Join(o.dir, file))
 		}
-		base, isResult := strings.CutSuffix(path, ".json")
-		if !isResult {
-			continue
-		}
-		p, err := o.read(base)
-		if err != nil {
-			log.Error("leftover result cannot be read, it is put aside", "file", path, "error", err)
-			os.Rename(path, path+".bad")
-			continue
-		}
-		out = append(out, p)
 	}
-	return out
+	return parcels
 }
 
-func (o *outbox) read(base string) (parcel, error) {
-	var p parcel
-	text, err := os.ReadFile(base + ".json")
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+func (o *outbox) read(name string) (parcel, error) {
+	text, err := os.ReadFile(o.path(name, resultSuffix))
 	if err != nil {
-		return p, err
+		return parcel{}, err
 	}
-	if err := json.Unmarshal(text, &p); err != nil {
-		return p, fmt.Errorf("result: %w", err)
+	var l letter
+	if err := json.Unmarshal(text, &l); err != nil {
+		return parcel{}, fmt.Errorf("result: %w", err)
 	}
-	if _, err := os.Stat(base + ".parquet"); err == nil {
-		if p.events, p.meta, err = trace.ReadFile(base + ".parquet"); err != nil {
-			return p, fmt.Errorf("trace: %w", err)
+	p := parcel{Result: l.Result}
+	switch r := l.Result; {
+	case r.Protocol != proto.Version:
+		return parcel{}, fmt.Errorf("result of protocol %d, this build speaks %d", r.Protocol, proto.Version)
+	case r.Agent == "" || nameOf(r) != name:
+		return parcel{}, errors.New("result does not say whose it is")
+	}
+	if l.Trace {
+		if p.events, p.meta, err = trace.ReadFile(o.path(name, traceSuffix)); err != nil {
+			return parcel{}, fmt.Errorf("trace: %w", err)
 		}
 	}
 	return p, nil

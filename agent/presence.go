@@ -10,17 +10,15 @@ import (
 
 // presence is what the agent says of itself at any moment.
 type presence struct {
-	// mu guards the fields below.
-	mu    sync.Mutex
-	info  proto.AgentInfo
 	wake  chan struct{} // capacity 1, no data: the info is the truth
 	first chan struct{} // closed at the first announcement
+
+	mu   sync.Mutex // guards info
+	info proto.AgentInfo
 }
 
-func (p *presence) initLocked() {
-	if p.wake == nil {
-		p.wake, p.first = make(chan struct{}, 1), make(chan struct{})
-	}
+func newPresence() *presence {
+	return &presence{wake: make(chan struct{}, 1), first: make(chan struct{})}
 }
 
 // set replaces everything.
@@ -35,61 +33,57 @@ func (p *presence) state(s proto.AgentState, reason string, task proto.TaskID) {
 
 func (p *presence) change(f func(*proto.AgentInfo)) {
 	p.mu.Lock()
-	p.initLocked()
 	f(&p.info)
-	wake := p.wake
 	p.mu.Unlock()
 	select {
-	case wake <- struct{}{}:
+	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (p *presence) now() (proto.AgentInfo, <-chan struct{}) {
+func (p *presence) now() proto.AgentInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.initLocked()
-	return p.info, p.wake
+	return p.info
 }
 
-func (p *presence) announced() chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.initLocked()
-	return p.first
-}
-
-// announce keeps the announcement alive until ctx ends, then takes it back.
+// announce keeps the announcement alive until ctx ends, then takes it back. It
+// alone speaks for the agent, so that no old word can follow a newer one: when
+// the card is another one, the old card's announcement is taken back here too.
 func (a *Agent) announce(ctx context.Context) {
-	tick := time.NewTicker(a.cfg.Presence / 3)
+	tick := time.NewTicker(max(a.cfg.Presence/3, time.Millisecond))
 	defer tick.Stop()
-	said := false
+	var known proto.AgentID // what may be announced now
+	ready := sync.OnceFunc(func() { close(a.self.first) })
 	for {
-		info, wake := a.self.now()
+		info := a.self.now()
+		if known != "" && known != info.ID {
+			a.retire(ctx, known)
+		}
+		known = info.ID
 		info.SeenUnixMS = time.Now().UnixMilli()
-		if err := a.deps.Queue.Announce(ctx, info, a.cfg.Presence); err != nil {
-			if ctx.Err() == nil {
-				a.log.Warn("announcement failed", "error", err)
-			}
-		} else if !said {
-			said = true
-			close(a.self.announced())
+		err := a.deps.Queue.Announce(ctx, info, a.cfg.Presence)
+		switch {
+		case err == nil:
+			ready()
+		case ctx.Err() == nil:
+			a.log.Warn("announcement failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():
-			a.retire(ctx)
+			a.retire(ctx, known)
 			return
-		case <-wake:
+		case <-a.self.wake:
 		case <-tick.C:
 		}
 	}
 }
 
-func (a *Agent) retire(ctx context.Context) {
+func (a *Agent) retire(ctx context.Context, id proto.AgentID) {
+	// Detached: the announcement must go although the agent ends.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handBack)
 	defer cancel()
-	info, _ := a.self.now()
-	if err := a.deps.Queue.Retire(ctx, info.ID); err != nil {
-		a.log.Warn("announcement stays until it expires", "error", err)
+	if err := a.deps.Queue.Retire(ctx, id); err != nil {
+		a.log.Warn("announcement stays until it expires", "agent", id, "error", err)
 	}
 }

@@ -17,6 +17,16 @@ import (
 // handBack bounds the calls that must still be made when the agent ends.
 const handBack = 5 * time.Second
 
+// ending is what a delivery comes to. The zero value hands the task back at once.
+type ending struct {
+	// home says that the result is with the queue: the task is acked.
+	home bool
+	// delay is how long the task rests before it is delivered again.
+	delay time.Duration
+	// fault is the agent's own, nil for none.
+	fault error
+}
+
 // work runs one task from delivery to ack. An error is a fault of the agent's
 // own; the task is then with the registry (reported) or back in the queue.
 func (a *Agent) work(ctx context.Context, d queue.Delivery, on probe.Description) error {
@@ -31,39 +41,57 @@ func (a *Agent) work(ctx context.Context, d queue.Delivery, on probe.Description
 		}
 		return nil
 	}
-	log := a.log.With("task", task.ID, "cell", task.CellID, "fence", task.Fence)
+	this := run{task.ID, task.Fence}
+	if a.reported[this] {
+		delete(a.reported, this)
+		a.settle(ctx, d, this, ending{home: true})
+		return nil
+	}
 	a.self.state(proto.AgentBusy, "", task.ID)
 	stop := a.keepLease(ctx, d)
-	defer stop()
+	end := a.attempt(ctx, task, on)
+	stop() // before the last word: a renewal after it would hold back a task that was handed back
+	a.settle(ctx, d, this, end)
+	return end.fault
+}
+
+// attempt runs a task and brings its result home.
+func (a *Agent) attempt(ctx context.Context, task proto.Task, on probe.Description) ending {
+	log := a.log.With("task", task.ID, "cell", task.CellID, "fence", task.Fence)
 	// Asked again now: the wait for this task may have been long.
-	fresh, err := a.deps.Prober.Describe(ctx)
-	if err == nil && !fresh.Equal(on) {
-		return a.giveBack(ctx, d, 0, nil) // the next round registers the new stack
-	}
-	if err != nil {
-		return a.giveBack(ctx, d, a.cfg.Pause, err)
+	fresh, err := a.describe(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return ending{}
+	case err != nil:
+		return ending{delay: a.cfg.Pause, fault: err}
+	case !fresh.Equal(on):
+		return ending{} // the next round registers the new stack
 	}
 	seen, err := a.observe(ctx, task, on)
-	if ctx.Err() != nil {
-		log.Info("run ended with the agent, task handed back")
-		return a.giveBack(ctx, d, 0, nil)
-	}
 	if err != nil {
 		seen.Evidence.Fault = err.Error()
 	}
-	result := a.result(task, on, seen)
-	log.Info("run finished", "kind", task.Kind, "quota", int64(task.Quota), "outcome", result.Outcome, "why", result.Why)
-	a.metrics.finished(task, result)
-	if err := a.deliver(ctx, task, result, seen, on); err != nil {
-		return a.giveBack(ctx, d, a.cfg.Pause, err)
+	p := parcel{Result: a.result(task, on, seen)}
+	if verdict := p.Result.Outcome.Verdict(); ctx.Err() != nil && verdict != proto.VerdictPass && verdict != proto.VerdictFail {
+		// Whatever ended the agent may have ended the run too.
+		log.Info("run ended with the agent, task handed back")
+		return ending{}
 	}
-	if err := d.Ack(ctx); err != nil {
-		log.Warn("ack failed, the task may run again", "error", err)
+	if len(seen.Events) > 0 {
+		p.events, p.meta = seen.Events, metaOf(task, on, seen.Evidence)
 	}
-	if result.Outcome == proto.OutcomeAgentFault {
-		return errors.New(result.Why)
+	a.keep(&p)
+	r := p.Result
+	log.Info("run finished", "kind", task.Kind, "quota_bytes", int64(task.Quota), "outcome", r.Outcome, "why", r.Why)
+	a.metrics.finished(task, r)
+	if err := a.deliver(ctx, p); err != nil {
+		return ending{delay: a.cfg.Pause, fault: err}
 	}
-	return nil
+	if r.Outcome == proto.OutcomeAgentFault {
+		return ending{home: true, fault: errors.New(r.Why)}
+	}
+	return ending{home: true}
 }
 
 // observe runs the task, unless this agent cannot enforce its quota.
@@ -82,14 +110,21 @@ func (a *Agent) result(task proto.Task, on probe.Description, seen probe.Observa
 	return r
 }
 
-// giveBack returns a task to the queue and passes why on.
-func (a *Agent) giveBack(ctx context.Context, d queue.Delivery, delay time.Duration, why error) error {
+// settle says the last word on a delivery: ack, or hand back.
+func (a *Agent) settle(ctx context.Context, d queue.Delivery, this run, end ending) {
+	// Detached: a task must not wait for its lease because the agent ends.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handBack)
 	defer cancel()
-	if err := d.Retry(ctx, delay); err != nil {
-		a.log.Warn("task comes back when its lease ends", "error", err)
+	if !end.home {
+		if err := d.Retry(ctx, end.delay); err != nil {
+			a.log.Warn("task comes back when its lease ends", "task", this.task, "error", err)
+		}
+		return
 	}
-	return why
+	if err := d.Ack(ctx); err != nil {
+		a.reported[this] = true
+		a.log.Warn("ack failed, the task will come again", "task", this.task, "error", err)
+	}
 }
 
 // keepLease renews the task's lease, well within it, until stop is called.

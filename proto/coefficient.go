@@ -1,5 +1,7 @@
 package proto
 
+import "encoding/json"
+
 // Group is what a set of coefficients holds for: everything of a cell but its
 // sequence length and batch, with the stack that it was measured on. Numbers of
 // different groups or origins are never put into one fit.
@@ -47,5 +49,5 @@ type Coefficients struct {
 	Notes  []string `json:"notes,omitempty"`
 	// Model is the fit's own document, with what Predict needs beyond the
 	// terms (covariance, slack bounds); opaque here.
-	Model []byte `json:"model,omitempty"`
+	Model json.RawMessage `json:"model,omitempty"`
 }

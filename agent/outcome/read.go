@@ -53,5 +53,5 @@ func killed(f folded) bool {
 			return true
 		}
 	}
-	return killCode.MatchString(f.compact)
+	return killCode.MatchString(f.compact) || f.has("sigkill")
 }

@@ -73,7 +73,11 @@ func trimPrefixes(line string) string {
 		if end == nil {
 			break
 		}
-		line = strings.TrimSpace(line[end[1]:])
+		rest := strings.TrimSpace(line[end[1]:])
+		if rest == "" && line[0] == '[' {
+			break // "[GPU is lost]" is all that the line says
+		}
+		line = rest
 	}
 	return line
 }

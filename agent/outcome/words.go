@@ -18,8 +18,10 @@ var hardFaults = []string{
 	"systemnotready", "blockedbytheoperatingsystem", "libcuda.so.1:cannotopen", "libcuda.socannot", "loaddynamiclibrary'libcuda",
 	"torchnotcompiledwithcudaenabled", "incorrectlysetupenvironment", "unexpectederrorfromcudagetdevicecount",
 	"invaliddeviceordinal", "driverisshuttingdown", "drivershuttingdown",
+	"doesnotmatchdsoversion", "rminitadapterfailed", "failedcalltocuinit", "cuda_error_unknown", "cudaerrorinitializationerror",
+	"nvidia-container-cli", "couldnotselectdevicedriver", "unabletodeterminethedevicehandle",
 	// Another user or mode of the card.
-	"devicesarebusyorunavailable", "devicesunavailable", "devicenotready", "mpsclient", "mpsserver", "mpscontrol",
+	"busyorunavailable", "devicesunavailable", "devicenotready", "mpsclient", "mpsserver", "mpscontrol",
 	// The library was not built for this card.
 	"nokernelimageisavailable", "nobinaryforgpu", "invaliddevicefunction", "devicekernelimageisinvalid",
 	"unsupportedtoolchain", "notcompatiblewiththecurrentpytorchinstallation",
@@ -80,7 +82,8 @@ var noSizeWords = []string{
 var (
 	// deviceWord is what must stand shortly before "out of memory" for it to be
 	// the device's; deviceError may stand further off (a path between them).
-	deviceWord  = regexp.MustCompile(`cuda|cu[a-z]{3,12}failed|hip|triton|gpu|nvidia|accelerator|vulkan|opencl|\bxpu|npu|mlu|gcu|musa|mps|device|(?:runtimeerror|error):$`)
+	deviceWord = regexp.MustCompile(`cuda|cu[a-z]{3,12}failed|hip(?:error|malloc|runtime|driver|[^a-z]|$)|triton|gpu|nvidia|accelerator|vulkan|opencl|mpsbackend|` +
+		`device|(?:xpu|npu|mlu|gcu|musa|runtimeerror:|error:)$`)
 	deviceError = regexp.MustCompile(`cuda(?:runtime|driver|api)?(?:error|failure)|hiperror|tritonerror`)
 	// hedge ends the text before a mention that is advice, not an event.
 	hedge = regexp.MustCompile(`(?:avoid|avoids|avoiding|prevent|prevents|preventing|against|reduce|might|may|could|can|would|cancause|incaseof|ifyou(?:get|see|hit|have|encounter|runinto|runoutof)|riskof|except|toresolve|tofix|fixes|solve)(?:the|a|an|any|possible|potential|cause|causes|result|in|be|run|running|leadto|throw|raise|hit)*(?:torch\.)?(?:cuda\.?|gpu|hip)?$`)
@@ -89,13 +92,13 @@ var (
 // killWords say that the host's kernel or a workload manager ended a process
 // for its memory.
 var killWords = []string{
-	"oom_killevent", "oom-killevent", "oom_kill_event", "oom-kill:", "oom-killer", "oomkiller", "oomkilled", "outofmemory:kill", "outofmemory(oom)",
+	"oom_killevent", "oom-killevent", "oom-kill:", "'oom-kill'", "oom-killer", "oomkiller", "oomkilled", "outofmemory:kill", "outofmemory(oom)",
 	"memorycgroupoutofmemory", "runninglowonmemory", "killedbysignal:killed", "killedbysignal9", "terminatedbysignal9",
-	"signal9(sigkill)", "signals.sigkill", "signal:9", "exceededmemorylimit", "exceededjobmemorylimit",
+	"signal9(sigkill)", "signals.sigkill", "signal:9", "status=9/kill", "signal:killed", "exceededmemorylimit", "exceededjobmemorylimit",
 }
 
 var (
-	killCode = regexp.MustCompile(`exit(?:ed|s)?(?:with)?(?:code|status|value)*[:=(]*(?:137|247|-9)(?:[^0-9]|$)`)
+	killCode = regexp.MustCompile(`(?:exit|return|terminat)(?:ed|s)?(?:with)?(?:code|status|value)*["']?[:=("']*(?:137|247|-9)(?:[^0-9]|$)`)
 	// killLine is the shell's own word for it: "Killed", "line 3: 77 Killed  python".
 	killLine = regexp.MustCompile(`^(?:(?:.*[:\s])?[0-9]+ +)?(?:\[[0-9]+\]\S* +)?Killed(?:: 9)?(?:\s{2,}.*)?$`)
 )

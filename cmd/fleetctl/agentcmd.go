@@ -147,8 +147,8 @@ func proberConfig(fleet *config.Fleet, f agentFlags) (child.Config, func(), erro
 		if err != nil {
 			return cfg, nil, wrongInput(err)
 		}
-		cfg.Command = append([]string{self, "internal", "simrunner", "--driver", driver.Driver, "--context-offset", fmt.Sprint(int64(offset)),
-			"--card", fmt.Sprint(f.simCard)}, f.simArgs...)
+		card := sim.Config{Driver: driver.Driver, ContextOffset: offset, Card: f.simCard}
+		cfg.Command = append([]string{self, "internal", "simrunner"}, append(card.Flags(), f.simArgs...)...)
 		return cfg, func() {}, nil
 	}
 	card, err := gpu.Open(f.card)

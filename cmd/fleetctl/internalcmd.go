@@ -18,7 +18,7 @@ import (
 // server of `fleetctl dev`, as the guard of a runner or as a simulated GPU.
 func (a *app) internalCommand() *cobra.Command {
 	c := &cobra.Command{Use: "internal", Short: "Processes that fleetctl starts itself", Hidden: true}
-	c.AddCommand(a.natsCommand(), a.s3Command(), a.guardCommand(), a.simRunnerCommand())
+	c.AddCommand(a.natsCommand(), a.s3Command(), a.guardCommand(), a.simRunnerCommand(), a.simRunCommand())
 	return c
 }
 
