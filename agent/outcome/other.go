@@ -157,7 +157,8 @@ func deviceOOM(f folded) bool {
 		return true
 	}
 	const words = "outofmemory"
-	for at := 0; ; {
+	at := 0
+	for range maxMentions {
 		i := strings.Index(f.compact[at:], words)
 		if i < 0 {
 			return false
@@ -173,6 +174,7 @@ func deviceOOM(f folded) bool {
 			return true
 		}
 	}
+	return false
 }
 
 func questioned(after string) bool {

@@ -19,6 +19,10 @@ type sentence struct {
 	bogus bool
 }
 
+// maxMentions bounds how many times a text's words are looked at: a log that
+// repeats them without end says nothing new.
+const maxMentions = 1024
+
 // maxSentence is how much compact text after its beginning belongs to a
 // sentence; lists of processes make it long.
 const maxSentence = 16 << 10
@@ -41,7 +45,8 @@ var (
 // total, as later ones are often the aftermath, else the first.
 func findSentence(f folded) (sentence, bool) {
 	var first *sentence
-	for rest, offset := f.compact, 0; ; {
+	rest, offset := f.compact, 0
+	for range maxMentions {
 		start, end := nextSentence(rest)
 		if start < 0 {
 			break
