@@ -54,7 +54,7 @@ func (run Run) foreignCap(r Reading) string {
 
 // uncapped judges a run without a quota: only the card itself can refuse.
 func (run Run) uncapped(r Reading) (proto.Outcome, string) {
-	if r.Kind == KindOtherTenant || run.Evidence.Neighbours > 0 {
+	if r.Kind == KindOtherTenant || run.shared(r) {
 		return proto.OutcomeCrowded, "refused on a card that other processes share: " + run.numbers(r)
 	}
 	if r.Kind == KindFreeExceedsTried || r.Kind == KindUnaccounted {
@@ -79,7 +79,7 @@ func (run Run) underAllocatorQuota(r Reading) (proto.Outcome, string) {
 		return atQuota()
 	case r.Kind == KindFreeExceedsTried:
 		return unexplained(run, r)
-	case run.Evidence.Neighbours > 0:
+	case run.shared(r):
 		return proto.OutcomeCrowded, "the card was full before the quota was reached, and other processes hold memory on it: " + run.numbers(r)
 	case r.Kind == KindUnaccounted:
 		return unexplained(run, r)
@@ -90,7 +90,7 @@ func (run Run) underAllocatorQuota(r Reading) (proto.Outcome, string) {
 // underProcessQuota judges a refusal under the limit of the driver's service.
 // Free memory in the text may be the card's, so it tells nothing here.
 func (run Run) underProcessQuota(r Reading) (proto.Outcome, string) {
-	shared := r.Kind == KindOtherTenant || run.Evidence.Neighbours > 0
+	shared := r.Kind == KindOtherTenant || run.shared(r)
 	full := r.Free != nil && r.Tried != nil && *r.Free < *r.Tried
 	if shared && full && run.wellUnder(r, maxContext) {
 		return proto.OutcomeCrowded, "the card was full of other processes before the quota was reached: " + run.numbers(r)
@@ -109,6 +109,16 @@ func (run Run) underDeviceQuota(r Reading) (proto.Outcome, string) {
 
 func unexplained(run Run, r Reading) (proto.Outcome, string) {
 	return proto.OutcomeOOMOutside, "the numbers do not explain the refusal, to be confirmed: " + run.numbers(r)
+}
+
+// shared reports whether other processes held memory that may have made the
+// difference. They did not where the request and what this process reserved are
+// more than the card has.
+func (run Run) shared(r Reading) bool {
+	if r.Total != nil && r.Reserved != nil && *r.Reserved+orZero(r.Tried) > *r.Total+slack {
+		return false
+	}
+	return run.Evidence.Neighbours > 0
 }
 
 // wellUnder reports whether what was held and asked for stays below the quota
