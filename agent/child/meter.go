@@ -189,10 +189,16 @@ func (s *sampler) finish(e *proto.Evidence) {
 	if seen.ownPeak != nil && (e.Meters.ProcessPeak == nil || *seen.ownPeak > *e.Meters.ProcessPeak) {
 		e.Meters.ProcessPeak = seen.ownPeak
 	}
-	if err := errors.Join(s.err, seen.err); err != nil {
+	missing := func(meter, why string) {
 		if e.Meters.Missing == nil {
 			e.Meters.Missing = map[string]string{}
 		}
-		e.Meters.Missing["neighbours"] = err.Error()
+		e.Meters.Missing[meter] = why
+	}
+	if err := errors.Join(s.err, seen.err); err != nil {
+		missing("neighbours", err.Error())
+	}
+	if e.Meters.ProcessPeak == nil && s.started {
+		missing("process_peak_bytes", "the driver shows no memory of the run's process, and the runner knows none")
 	}
 }

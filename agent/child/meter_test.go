@@ -101,6 +101,9 @@ func TestMeterInAnotherPIDNamespace(t *testing.T) {
 	if e.Meters.ProcessPeak != nil {
 		t.Errorf("process peak %v, but no process is ours by its id", *e.Meters.ProcessPeak)
 	}
+	if e.Meters.Missing["process_peak_bytes"] == "" {
+		t.Errorf("no reason for the missing process peak: %v", e.Meters.Missing)
+	}
 	// The guard's own runner existed before the run, so its foreign id counts
 	// as a neighbour's; the run's process must not.
 	if e.Neighbours != 3 || e.NeighbourMoved > proto.GiB {

@@ -43,8 +43,10 @@ type Table struct {
 	// SIGTERM, write "grandchild <pid>" to stderr and never end. Leave does as
 	// Fork but ends well.
 	Hang, Crash, Fork, Leave proto.Cell
-	// TimeoutSeconds is enough for every run that ends.
+	// TimeoutSeconds is enough for every run that ends, HangSeconds for Hang
+	// and Fork to come to where they stay.
 	TimeoutSeconds int
+	HangSeconds    int
 }
 
 // suite is a table with a prober for one subtest.
@@ -227,7 +229,7 @@ func rejects(t *testing.T, s *suite) {
 func timesOut(t *testing.T, s *suite) {
 	for name, cell := range map[string]proto.Cell{"hang": s.Hang, "fork": s.Fork} {
 		task := s.task(cell, s.Boundary)
-		task.TimeoutSeconds = 1
+		task.TimeoutSeconds = s.HangSeconds
 		o := s.run(t, task)
 		if !o.Evidence.TimedOut || o.Evidence.Signal != "killed" || o.Evidence.ExitCode != nil {
 			t.Errorf("%s: %+v", name, o.Evidence)

@@ -1,0 +1,44 @@
+"""Programs that misbehave, for the suite of probers on a real GPU. Each is a workload "misbehave:<function>"."""
+
+import ctypes
+import mmap
+import os
+import signal
+import sys
+import time
+
+
+def hang(run):
+    run.phase("forward")
+    while True:
+        time.sleep(3600)
+
+
+def crash(run):
+    run.phase("forward")
+    ctypes.string_at(0)  # a real segmentation fault
+
+
+def fork(run):
+    leave(run)
+    hang(run)
+
+
+def leave(run):
+    """Starts a child that leads a session of its own, ignores SIGTERM and holds memory; ends well itself."""
+    read_fd, write_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        memory = mmap.mmap(-1, 8 << 20)
+        memory[:: mmap.PAGESIZE] = b"x" * ((8 << 20) // mmap.PAGESIZE)
+        os.close(read_fd)
+        os.close(write_fd)
+        while True:
+            time.sleep(3600)
+    os.close(write_fd)
+    os.read(read_fd, 1)
+    print(f"grandchild {pid}", file=sys.stderr, flush=True)
+    return {}
