@@ -5,9 +5,10 @@
 //
 // The order is what makes a crash harmless: a finished run goes into the outbox
 // on disk, its trace into the store, its result into the queue; only then is
-// the task acked and the outbox emptied. An agent that starts delivers first
-// what an earlier one left behind. The registry takes the first result under a
-// task's fence, so that anything may happen twice.
+// the task acked and the outbox emptied. Before it takes work an agent delivers
+// what lies in the outbox, its own or an earlier agent's, and while something
+// there cannot be delivered it stays in quarantine and says why. The registry
+// takes the first result under a task's fence, so that anything may happen twice.
 //
-// Start reading at Agent.Run, then Agent.work.
+// Start reading at Agent.Run (loop.go), then Agent.work.
 package agent

@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/oomfleet/oomfleet/agent/probe"
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/queue"
+)
+
+// Run works until ctx ends; then the run in progress is ended and its task
+// handed back. It returns an error at once when the card or the runner cannot
+// be described at the start: nobody would see a quarantine then. It also
+// returns one when the queue was closed under it.
+func (a *Agent) Run(ctx context.Context) error {
+	seen, err := a.describe(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	a.self.set(a.info(seen))
+	ctx, cancel := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	go func() { // joined below
+		defer close(gone)
+		a.announce(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-gone
+	}()
+	pause := a.cfg.Pause
+	for ctx.Err() == nil {
+		err := a.once(ctx, &seen)
+		switch {
+		case err == nil:
+			pause = a.cfg.Pause
+		case ctx.Err() != nil:
+		case errors.Is(err, queue.ErrClosed):
+			return err
+		default:
+			a.quarantine(ctx, err, pause)
+			pause = min(2*pause, a.cfg.LongestPause)
+		}
+	}
+	return nil
+}
+
+// describe asks the prober what it runs on.
+func (a *Agent) describe(ctx context.Context) (probe.Description, error) {
+	d, err := a.deps.Prober.Describe(ctx)
+	if err == nil && d.Card.UUID == "" {
+		err = errors.New("the prober names no card, and an agent is known by its card's UUID: look at the runner's hello")
+	}
+	return d, err
+}
+
+// info is what the agent announces about itself.
+func (a *Agent) info(d probe.Description) proto.AgentInfo {
+	kinds := slices.Clone(d.QuotaKinds)
+	if kinds == nil {
+		kinds = []proto.QuotaKind{}
+	}
+	return proto.AgentInfo{ID: IDOf(d.Card.UUID), Origin: d.Origin(), Stack: d.Stack, Card: d.Card, Host: a.cfg.Host, PID: a.cfg.PID,
+		Version: a.cfg.Version, QuotaKinds: kinds, State: proto.AgentIdle}
+}
+
+// quarantine stops taking work for a while and says why; the agent describes
+// itself again before it goes on.
+func (a *Agent) quarantine(ctx context.Context, why error, pause time.Duration) {
+	a.log.Error("agent in quarantine", "error", why, "pause", pause)
+	a.metrics.faults.Inc()
+	a.self.state(proto.AgentQuarantined, why.Error(), "")
+	wait(ctx, pause)
+}
+
+// wait blocks for d, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// once brings home what lies in the outbox, then takes and works on one task.
+// An error is a fault of the agent's own.
+func (a *Agent) once(ctx context.Context, seen *probe.Description) error {
+	if err := a.deliverLeftovers(ctx); err != nil {
+		return err
+	}
+	now, err := a.describe(ctx)
+	if err != nil {
+		return err
+	}
+	if !now.Equal(*seen) {
+		a.log.Warn("stack changed", "from", seen.Stack, "to", now.Stack, "card", now.Card.UUID)
+		*seen = now
+		a.self.set(a.info(now))
+	}
+	a.self.state(proto.AgentIdle, "", "")
+	patient, cancel := context.WithTimeout(ctx, a.cfg.LookAgain)
+	d, err := a.deps.Queue.Next(patient, now.Stack.Pool(now.Origin()))
+	cancel()
+	switch {
+	case err == nil:
+		return a.work(ctx, d, now)
+	case ctx.Err() != nil, patient.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+		return nil
+	}
+	return fmt.Errorf("take a task: %w", err)
+}
