@@ -82,7 +82,7 @@ func (c *Coordinator) Submit(ctx context.Context, r SubmitRequest) (SubmitReply,
 	}
 	sweep := registry.AddSweep{
 		ID: freeID(c.registry.View(), matrixID(r.Origin, expansion), r.Again), Name: expansion.Name, Origin: r.Origin,
-		Search: expansion.Search, Source: r.Source, Cells: expansion.Cells,
+		Search: expansion.Search, Source: r.Source, Set: slices.Clone(r.Set), Cells: expansion.Cells,
 	}
 	reply, err := c.propose(ctx, registry.Command{AddSweep: &sweep})
 	if err != nil {

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,8 @@ func TestSubmit(t *testing.T) {
 	override.Set = []string{"axes.seq_len=64"}
 	if got := submit(override); got.Matrix.ID == first.Matrix.ID || got.Known != 1 {
 		t.Errorf("with an override: %+v", got)
+	} else if kept := f.registry.View().Sweeps[got.Matrix.ID]; !slices.Equal(kept.Set, override.Set) || kept.Source != override.Source {
+		t.Errorf("kept source %q and overrides %v", kept.Source, kept.Set)
 	}
 	simulated := measured
 	simulated.Origin = proto.OriginSimulated

@@ -20,7 +20,7 @@ func (m *Machine) addSweepLocked(cmd *AddSweep) Reply {
 		return m.countCellsLocked(cmd.Origin, ids, nil)
 	}
 	m.sweeps.put(cmd.ID, &Sweep{ID: cmd.ID, Name: cmd.Name, Origin: cmd.Origin, Search: cmd.Search, Source: cmd.Source,
-		Cells: ids, Submitted: m.appliedTime, Index: m.appliedIndex})
+		Set: cmd.Set, Cells: ids, Submitted: m.appliedTime, Index: m.appliedIndex})
 	created := make(map[proto.CellID]bool)
 	for i, cell := range cells {
 		key := Key{Origin: cmd.Origin, Cell: ids[i]}

@@ -35,8 +35,11 @@ type AddSweep struct {
 	Name   string         `json:"name"`
 	Origin proto.Origin   `json:"origin"`
 	Search proto.Search   `json:"search"`
-	Source string         `json:"source"`
-	Cells  []proto.Cell   `json:"cells"`
+	// Source is the matrix file, Set its overrides; cells are what the two
+	// came to.
+	Source string       `json:"source"`
+	Set    []string     `json:"set,omitempty"`
+	Cells  []proto.Cell `json:"cells"`
 }
 
 // CancelSweep stops a sweep: cells that no other live sweep wants are settled

@@ -3,6 +3,7 @@ package registry
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,9 @@ import (
 // fullLog has something of everything in it.
 func fullLog(t reporter) *log {
 	l := newLog(t)
-	l.apply(sweep("s", 32, 64))
+	add := sweep("s", 32, 64)
+	add.AddSweep.Set = []string{"axes.seq_len=32,64"}
+	l.apply(add)
 	l.apply(take(result(l.issue(record(64))[0], proto.OutcomePass)))
 	l.apply(Command{SetPrediction: &SetPrediction{Key: keyOf(64), Prediction: proto.Prediction{Trace: "d0"}}})
 	l.apply(settle(64, 1, proto.CellPredicted))
@@ -44,6 +47,9 @@ func TestReplayOfTheLogIsTheSnapshot(t *testing.T) {
 	want := snapshotOf(t, l.replay())
 	if got := snapshotOf(t, restored); got != want {
 		t.Fatalf("got\n%s\nwant\n%s", got, want)
+	}
+	if set := restored.View().Sweeps["s"].Set; !slices.Equal(set, []string{"axes.seq_len=32,64"}) {
+		t.Errorf("overrides %v", set)
 	}
 	if restored.View().Late != 1 || len(restored.View().History) != 1 || len(restored.View().Members) != 1 {
 		t.Fatalf("%+v", restored.View())

@@ -19,8 +19,11 @@ type Sweep struct {
 	Name   string         `json:"name"`
 	Origin proto.Origin   `json:"origin"`
 	Search proto.Search   `json:"search"`
-	// Source is the matrix file as it was submitted, for people.
-	Source string `json:"source"`
+	// Source is the matrix file as it was submitted and Set its overrides, one
+	// KEY=VALUE each: for people, who would not know the cells from the file
+	// alone.
+	Source string   `json:"source"`
+	Set    []string `json:"set,omitempty"`
 	// Cells are in canonical order (proto.Cell.Compare).
 	Cells     []proto.CellID `json:"cells"`
 	Cancelled bool           `json:"cancelled,omitempty"`
