@@ -160,26 +160,26 @@ func drawSegments(a *Allocator, names map[string]int32) any {
 		Blocks []any  `json:"blocks"`
 	}
 	out := []drawn{}
-	segments := slices.Clone(a.segments)
-	slices.SortFunc(segments, func(x, y segment) int { return int(x.born - y.born) })
-	for _, seg := range segments {
+	var heads []int32
+	for id := range a.blocks {
+		if b := &a.blocks[id]; b.state != vacant && b.prev == none {
+			heads = append(heads, int32(id))
+		}
+	}
+	slices.SortFunc(heads, func(x, y int32) int { return int(a.bornAt(x) - a.bornAt(y)) })
+	for _, id := range heads {
 		open := -1
-		for id := seg.head; id != none; id = a.blocks[id].next {
+		for ; id != none; id = a.blocks[id].next {
 			b := a.blocks[id]
-			if !b.has(mapped) {
+			if b.state == unmapped {
 				open = -1
 				continue
 			}
 			if open < 0 {
 				open = len(out)
-				out = append(out, drawn{Pool: []string{"S", "L"}[b.pool], Stream: a.streams[b.stream].handle})
+				out = append(out, drawn{Pool: []string{"S", "L"}[b.set&1], Stream: a.streams.handles[b.set/2]})
 			}
-			mark := "F"
-			if b.has(inUse) {
-				mark = "A:" + byID[id]
-			} else if b.has(pinned) {
-				mark = "P"
-			}
+			mark := map[blockState]string{free: "F", used: "A:" + byID[id], pending: "P"}[b.state]
 			out[open].Total += b.size
 			out[open].Blocks = append(out[open].Blocks, []any{b.size, mark})
 		}
@@ -187,60 +187,87 @@ func drawSegments(a *Allocator, names map[string]int32) any {
 	return out
 }
 
+func (a *Allocator) bornAt(id int32) int32 {
+	if s := a.blocks[id].segment; s >= 0 {
+		return a.ranges[s].born
+	} else {
+		return -s
+	}
+}
+
 // checkInvariants walks the whole state: blocks tile their segments without a
 // gap, no two free neighbours are left unmerged, every free block is in its set
 // once and in order, and the sums agree with the counters.
 func checkInvariants(t interface{ Errorf(string, ...any) }, a *Allocator) {
-	var reserved, active int64
 	inSets := map[int32]bool{}
-	for si := range a.streams {
-		for pool := range a.streams[si].free {
-			entries := a.streams[si].free[pool].entries
-			for i, e := range entries {
-				b := &a.blocks[e.id]
-				if inSets[e.id] || !b.free() || b.size != e.size || b.addr != e.addr || int(b.stream) != si || int(b.pool) != pool {
-					t.Errorf("free set of stream %d pool %d holds a wrong entry %+v for %+v", si, pool, e, *b)
-				}
-				inSets[e.id] = true
-				if i > 0 && (entries[i-1].size > e.size || entries[i-1].size == e.size && entries[i-1].addr >= e.addr) {
-					t.Errorf("free set of stream %d pool %d is out of order at %d", si, pool, i)
-				}
+	for si := range a.sets {
+		s := &a.sets[si]
+		for k, id := range s.head {
+			if full := s.full[k/64]>>(k%64)&1 == 1; full != (id != none) {
+				t.Errorf("set %d: bitmap of bin %d is wrong", si, k)
 			}
 		}
+		last := block{}
+		for _, id := range a.all(s, nil) {
+			b := a.blocks[id]
+			if inSets[id] || b.state != free || int(b.set) != si {
+				t.Errorf("set %d holds a wrong block %+v", si, b)
+			}
+			inSets[id] = true
+			if last.size > b.size || last.size == b.size && last.addr >= b.addr {
+				t.Errorf("set %d is out of order at %+v", si, b)
+			}
+			last = b
+		}
 	}
-	free := 0
-	for s, seg := range a.segments {
-		var sum int64
-		for id, prev := seg.head, none; id != none; prev, id = id, a.blocks[id].next {
+	var reserved, allocated, active, requested int64
+	nfree, seen := 0, 1
+	for id := range a.blocks {
+		if b := &a.blocks[id]; b.state == vacant || b.prev != none {
+			continue
+		}
+		at := a.blocks[id].addr
+		for id, prev := int32(id), none; id != none; prev, id = id, a.blocks[id].next {
+			seen++
 			b := &a.blocks[id]
-			if b.prev != prev || int(b.seg) != s || b.addr != seg.base+uint64(sum) || b.size <= 0 || b.size%minBlock != 0 {
-				t.Errorf("segment %d: block %+v does not tile", s, *b)
+			if b.prev != prev || b.addr != at || b.size <= 0 || b.size%minBlock != 0 || b.state == vacant {
+				t.Errorf("block %+v does not tile", *b)
 			}
-			if prev != none && b.free() && a.blocks[prev].free() {
-				t.Errorf("segment %d: two free neighbours are not merged", s)
+			at += uint64(b.size)
+			if (b.state == free || b.state == unmapped) && a.blocks[prev].state == b.state {
+				t.Errorf("neighbours alike are not merged: %+v", *b)
 			}
-			sum += b.size
-			if b.has(mapped) {
+			if b.state != unmapped {
 				reserved += b.size
 			}
-			if b.flags&(inUse|pinned) != 0 {
-				active += b.size
-			}
-			if b.free() {
-				free++
+			switch b.state {
+			case free:
+				nfree++
 				if !inSets[id] {
-					t.Errorf("segment %d: a free block is in no set", s)
+					t.Errorf("a free block is in no set: %+v", *b)
 				}
+			case used:
+				allocated += b.size
+				fallthrough
+			case pending:
+				active += b.size
+				requested += b.requested
 			}
 		}
-		if seg.head != none && sum != seg.size {
-			t.Errorf("segment %d: blocks sum to %d, want %d", s, sum, seg.size)
+	}
+	for id := a.vacancy; id != none; id = a.blocks[id].after {
+		seen++
+		if a.blocks[id].state != vacant {
+			t.Errorf("block %d is vacant and %+v", id, a.blocks[id])
 		}
 	}
-	if free != len(inSets) {
-		t.Errorf("%d free blocks, %d in sets", free, len(inSets))
+	if seen != len(a.blocks) {
+		t.Errorf("%d blocks are linked, the arena has %d", seen, len(a.blocks))
 	}
-	if reserved != a.stats.Reserved || active != a.stats.Active {
-		t.Errorf("sums: reserved %d want %d, active %d want %d", reserved, a.stats.Reserved, active, a.stats.Active)
+	if nfree != len(inSets) {
+		t.Errorf("%d free blocks, %d in sets", nfree, len(inSets))
+	}
+	if s := a.stats; reserved != s.Reserved || allocated != s.Allocated || active != s.Active || requested != s.Requested {
+		t.Errorf("sums: reserved %d allocated %d active %d requested %d, counters %+v", reserved, allocated, active, requested, s)
 	}
 }

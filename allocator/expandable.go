@@ -2,172 +2,179 @@ package allocator
 
 import "slices"
 
-// page is the unit in which an expandable range of this pool is mapped.
-func (a *Allocator) page(pool poolKind) int64 {
-	if pool == smallPool {
+// expandableRange is the address space of one pool and stream, mapped page by
+// page: a chain of blocks, of which the unmapped ones are listed by address.
+type expandableRange struct {
+	base   uint64
+	size   int64
+	mapped int64
+	born   int32
+}
+
+// page is the unit in which ranges of a pool are mapped.
+func (a *Allocator) page(set uint16) int64 {
+	if set&1 == 0 {
 		return smallSegment
 	}
 	return a.set.largeSegment()
 }
 
-// mapFor returns a free block of at least size bytes of an expandable range,
-// mapping pages as needed; none when a limit refuses.
-func (a *Allocator) mapFor(pool poolKind, st int32, size int64) int32 {
-	id := a.runFor(pool, st, size)
-	if !a.blocks[id].has(mapped) {
-		if id = a.mapBlock(id, min(a.blocks[id].size, size)); id == none {
-			return none
+// innermost moves from the best fit to the block that expandable segments
+// prefer: one at the growing end counts with all the unmapped space behind it,
+// so that a fitting inner block goes first. It stops at the first non-decrease.
+func (a *Allocator) innermost(id int32) int32 {
+	for {
+		next := a.following(id)
+		if next == none || a.extent(next) >= a.extent(id) {
+			return id
 		}
+		id = next
+	}
+}
+
+// extent is a block's size with the unmapped space right behind it.
+func (a *Allocator) extent(id int32) int64 {
+	b := &a.blocks[id]
+	if n := &a.blocks[b.next]; n.state == unmapped {
+		return b.size + n.size
+	}
+	return b.size
+}
+
+// mapFor returns a block of at least size bytes of a range, in no set, mapping
+// pages as needed; none when the device refuses. What was mapped before the
+// refusal stays mapped.
+func (a *Allocator) mapFor(set uint16, size int64) int32 {
+	id := a.runFor(set, size)
+	if a.blocks[id].state == unmapped && !a.mapFront(id, min(a.blocks[id].size, size)) {
+		return none
 	}
 	for a.blocks[id].size < size {
 		next := a.blocks[id].next
-		grown := a.mapBlock(next, min(size-a.blocks[id].size, a.blocks[next].size))
-		if grown == none {
+		if !a.mapFront(next, min(size-a.blocks[id].size, a.blocks[next].size)) {
 			return none
 		}
-		id = grown
+		id = next // has absorbed its neighbours
 	}
-	b := &a.blocks[id]
-	a.streams[st].free[pool].remove(b.size, b.addr)
+	a.unfile(id)
 	return id
 }
 
 // runFor finds the lowest run of free and unmapped blocks that spans size, or
-// opens a new range.
-func (a *Allocator) runFor(pool poolKind, st int32, size int64) int32 {
-	for _, u := range a.streams[st].unmapped[pool] {
-		c := u
-		if p := a.blocks[u].prev; p != none && a.blocks[p].free() {
-			c = p
+// opens a range.
+func (a *Allocator) runFor(set uint16, size int64) int32 {
+	for _, id := range a.streams.unmapped[set] {
+		if p := a.blocks[id].prev; a.blocks[p].state == free {
+			id = p
 		}
 		var span int64
-		for id := c; id != none && span < size; id = a.blocks[id].next {
-			if b := &a.blocks[id]; b.has(mapped) && !b.free() {
+		for at := id; at != none && span < size; at = a.blocks[at].next {
+			if s := a.blocks[at].state; s != free && s != unmapped {
 				break
 			}
-			span += a.blocks[id].size
+			span += a.blocks[at].size
 		}
 		if span >= size {
-			return c
+			return id
 		}
 	}
-	return a.newRange(pool, st, size)
+	return a.openRange(set, size)
 }
 
-// newRange opens an address range of 9/8 of the card for a pool and stream.
-func (a *Allocator) newRange(pool poolKind, st int32, size int64) int32 {
-	page := a.page(pool)
-	length := (a.total + a.total/8 + page - 1) / page * page
-	length = max(length, (size+page-1)/page*page)
-	addr := a.place.take(length, (min(length, size)+page-1)/page*page)
-	// take counted the recorded map that opened this range; mapBlock counts
-	// the others.
-	seg := a.newSegment(segment{base: addr, size: length, pool: pool, exp: true})
-	id := a.newBlock(block{addr: addr, size: length, prev: none, next: none, stream: st, seg: seg, pool: pool, flags: expandable})
-	a.segments[seg].head = id
-	a.addUnmapped(id)
+// openRange reserves the address space of 9/8 of the card.
+func (a *Allocator) openRange(set uint16, size int64) int32 {
+	length := max(upTo(a.total+a.total/8, a.page(set)), upTo(size, a.page(set)))
+	a.born++
+	r := expandableRange{base: a.place.take(length, upTo(size, a.page(set))), size: length, born: a.born}
+	if a.sweep.tie != nil && len(a.streams.unmapped[set]) > 0 {
+		a.sweep.tie() // two ranges of one pool and stream: addresses say which goes first
+	}
+	a.ranges = append(a.ranges, r)
+	id := a.newBlock(block{addr: r.base, size: length, segment: int32(len(a.ranges) - 1), set: set, state: unmapped})
+	a.listUnmapped(id)
 	return id
 }
 
-func (a *Allocator) addUnmapped(id int32) {
-	b := &a.blocks[id]
-	list := &a.streams[b.stream].unmapped[b.pool]
-	i, _ := slices.BinarySearchFunc(*list, b.addr, a.byAddr)
-	*list = slices.Insert(*list, i, id)
-}
-
-func (a *Allocator) dropUnmapped(id int32) {
-	b := &a.blocks[id]
-	list := &a.streams[b.stream].unmapped[b.pool]
-	i, _ := slices.BinarySearchFunc(*list, b.addr, a.byAddr)
-	*list = slices.Delete(*list, i, i+1)
-}
-
-func (a *Allocator) byAddr(id int32, addr uint64) int {
-	switch at := a.blocks[id].addr; {
-	case at < addr:
-		return -1
-	case at > addr:
-		return 1
+// mapFront maps the first want bytes of an unmapped block in whole pages and
+// merges them with free neighbours; false when the device refuses.
+func (a *Allocator) mapFront(id int32, want int64) bool {
+	set := a.blocks[id].set
+	bytes := upTo(want, a.page(set))
+	if !a.gate.admitDevice(a.stats.Reserved + bytes) {
+		return false
 	}
-	return 0
-}
-
-// mapBlock maps the first want bytes of an unmapped block in whole pages,
-// merges them with free neighbours and files the result, whose id it returns.
-func (a *Allocator) mapBlock(id int32, want int64) int32 {
-	pool := a.blocks[id].pool
-	page := a.page(pool)
-	bytes := (want + page - 1) / page * page
-	if a.dev != unlimited && !a.admit(a.stats.Reserved+bytes, a.dev) {
-		return none
-	}
-	a.dropUnmapped(id)
+	a.unlistUnmapped(id)
 	if bytes < a.blocks[id].size {
-		rest := a.splitFront(id, bytes)
-		a.addUnmapped(rest)
+		a.listUnmapped(a.cut(id, bytes))
 	}
 	b := &a.blocks[id]
-	b.flags |= mapped
-	seg := &a.segments[b.seg]
-	if seg.bytes > 0 || b.addr != seg.base {
+	r := &a.ranges[b.segment]
+	if r.mapped > 0 || b.addr != r.base {
 		a.place.skip(bytes)
 	}
-	seg.bytes += bytes
+	r.mapped += bytes
 	a.reserve(bytes)
-	a.stats.DeviceAllocs++
-	a.emit(SegmentMap, b.addr, bytes, b.stream)
+	a.emit(SegmentMap, b.addr, bytes, set)
 	a.settle(id)
-	return id
+	return true
 }
 
-// unmap gives the whole pages of a free block back; leftover parts stay free
-// and are appended to kept. The block is being taken out of its set.
-func (a *Allocator) unmap(id int32, kept []entry) []entry {
+// unmap gives the whole pages of a free block back; a part before or behind
+// them stays free.
+func (a *Allocator) unmap(id int32) {
 	b := a.blocks[id]
-	page, base := uint64(a.page(b.pool)), a.segments[b.seg].base
-	from := base + (b.addr-base+page-1)/page*page
-	to := base + (b.addr+uint64(b.size)-base)/page*page
+	r := &a.ranges[b.segment]
+	page := a.page(b.set)
+	at := int64(b.addr - r.base)
+	from, to := upTo(at, page), (at+b.size)/page*page
 	if from >= to {
-		return append(kept, entry{b.size, b.addr, id})
+		return
 	}
-	if end := b.addr + uint64(b.size); end > to {
-		rest := a.splitFront(id, int64(to-b.addr))
-		r := &a.blocks[rest]
-		kept = append(kept, entry{r.size, r.addr, rest})
+	a.unfile(id)
+	if at+b.size > to {
+		a.file(a.cut(id, to-at))
 	}
-	if from > b.addr {
-		mid := a.splitFront(id, int64(from-b.addr))
-		front := &a.blocks[id]
-		kept = append(kept, entry{front.size, front.addr, id})
-		id = mid
+	if from > at {
+		rest := a.cut(id, from-at)
+		a.file(id)
+		id = rest
 	}
-	bytes := int64(to - from)
-	a.blocks[id].flags &^= mapped
-	a.stats.Reserved -= bytes
-	a.stats.DeviceFrees++
-	seg := &a.segments[b.seg]
-	seg.bytes -= bytes
-	a.emit(SegmentUnmap, from, bytes, b.stream)
-	for _, n := range []int32{a.blocks[id].prev, a.blocks[id].next} {
-		if n != none && !a.blocks[n].has(mapped) {
-			a.dropUnmapped(n)
+	r.mapped -= to - from
+	a.unreserve(to - from)
+	a.emit(SegmentUnmap, r.base+uint64(from), to-from, b.set)
+	a.blocks[id].state = unmapped
+	for _, n := range [2]int32{a.blocks[id].prev, a.blocks[id].next} {
+		if a.blocks[n].state == unmapped {
+			a.unlistUnmapped(n)
 			a.absorb(id, n)
 		}
 	}
-	if seg.bytes == 0 {
-		a.closeRange(id)
-		return kept
+	if r.mapped == 0 {
+		a.place.give(r.base, r.size)
+		a.dropBlock(id)
+		return
 	}
-	a.addUnmapped(id)
-	return kept
+	a.listUnmapped(id)
 }
 
-// closeRange gives up a range of which nothing is mapped any more.
-func (a *Allocator) closeRange(id int32) {
-	b := a.blocks[id]
-	a.segments[b.seg].head = none
-	a.place.give(b.addr, b.size)
-	a.vacantSegs = append(a.vacantSegs, b.seg)
-	a.dropBlock(id)
+func (a *Allocator) listUnmapped(id int32) {
+	list := &a.streams.unmapped[a.blocks[id].set]
+	*list = slices.Insert(*list, a.unmappedAt(id), id)
+}
+
+func (a *Allocator) unlistUnmapped(id int32) {
+	list := &a.streams.unmapped[a.blocks[id].set]
+	i := a.unmappedAt(id)
+	*list = slices.Delete(*list, i, i+1)
+}
+
+// unmappedAt is where an unmapped block stands, or would stand, in its list.
+func (a *Allocator) unmappedAt(id int32) int {
+	addr := a.blocks[id].addr
+	list := a.streams.unmapped[a.blocks[id].set]
+	i := 0
+	for i < len(list) && a.blocks[list[i]].addr < addr {
+		i++
+	}
+	return i
 }

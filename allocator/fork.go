@@ -5,39 +5,56 @@ import (
 	"slices"
 )
 
-// fork copies a replay in progress, so that it can be continued under another
-// limit. Observers and checks are not copied.
-func (r *replay) fork() *replay {
-	out := *r
-	out.a = r.a.clone()
-	out.live = slices.Clone(r.live)
-	out.check = nil
-	return &out
+// copyFrom makes r a replay that stands where src stands, in r's own memory.
+// Hooks and checks are not copied.
+func (r *replay) copyFrom(src *replay) {
+	r.p, r.at, r.oomAt = src.p, src.at, src.oomAt
+	r.live = append(r.live[:0], src.live...)
+	r.flushes = append(r.flushes[:0], src.flushes...)
+	if src.flushes == nil {
+		r.flushes = nil
+	}
+	if r.a == nil {
+		r.a = &Allocator{}
+	}
+	r.a.copyFrom(src.a)
 }
 
-// clone copies the whole state of an allocator.
-func (a *Allocator) clone() *Allocator {
-	c := *a
-	c.observe = nil
-	c.blocks = slices.Clone(a.blocks)
-	c.vacant = slices.Clone(a.vacant)
-	c.segments = slices.Clone(a.segments)
-	c.vacantSegs = slices.Clone(a.vacantSegs)
-	c.order = slices.Clone(a.order)
-	c.uses = make(map[int32][]int32, len(a.uses))
-	for id, s := range a.uses {
-		c.uses[id] = slices.Clone(s)
+func (a *Allocator) copyFrom(src *Allocator) {
+	a.rules, a.gate, a.stats = src.rules, src.gate, src.stats
+	a.vacancy, a.calls, a.born = src.vacancy, src.calls, src.born
+	a.blocks = append(a.blocks[:0], src.blocks...)
+	a.sets = append(a.sets[:0], src.sets...)
+	a.ranges = append(a.ranges[:0], src.ranges...)
+	place := src.place
+	place.taken = append(a.place.taken[:0], src.place.taken...)
+	place.freed = append(a.place.freed[:0], src.place.freed...)
+	place.holes = append(a.place.holes[:0], src.place.holes...)
+	a.place = place
+	a.streams.copyFrom(&src.streams)
+}
+
+func (s *streams) copyFrom(src *streams) {
+	s.handles = append(s.handles[:0], src.handles...)
+	s.order = append(s.order[:0], src.order...)
+	s.unmapped = copyLists(s.unmapped, src.unmapped)
+	s.events = copyLists(s.events, src.events)
+	s.finished = append(s.finished[:0], src.finished...)
+	s.deferred = append(s.deferred[:0], src.deferred...)
+	s.flushes = src.flushes
+	s.waits = maps.Clone(src.waits)
+	s.uses = maps.Clone(src.uses)
+	for id, list := range s.uses {
+		s.uses[id] = slices.Clone(list)
 	}
-	c.waits = maps.Clone(a.waits)
-	c.place.taken, c.place.freed, c.place.holes = slices.Clone(a.place.taken), slices.Clone(a.place.freed), slices.Clone(a.place.holes)
-	c.streams = make([]streamState, len(a.streams))
-	for i, s := range a.streams {
-		s.events = slices.Clone(s.events)
-		for pool := range s.free {
-			s.free[pool].entries = slices.Clone(s.free[pool].entries)
-			s.unmapped[pool] = slices.Clone(s.unmapped[pool])
-		}
-		c.streams[i] = s
+}
+
+func copyLists(dst, src [][]int32) [][]int32 {
+	for len(dst) < len(src) {
+		dst = append(dst, nil)
 	}
-	return &c
+	for i := range src {
+		dst[i] = append(dst[i][:0], src[i]...)
+	}
+	return dst[:len(src)]
 }

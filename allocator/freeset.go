@@ -1,48 +1,126 @@
 package allocator
 
-// entry is a free block with its sort key.
-type entry struct {
-	size int64
-	addr uint64
-	id   int32
+import "math/bits"
+
+// Sizes fall into bins: eight to an octave, exact below 8 KiB.
+const (
+	binBits  = 3
+	binCount = 400 // of sizes below 2^60 bytes
+	binWords = (binCount + 63) / 64
+)
+
+// binOf is the bin of a size; it never falls as the size grows.
+func binOf(size int64) int {
+	u := uint64(size) / minBlock
+	if u < 2<<binBits {
+		return int(u)
+	}
+	e := bits.Len64(u) - (binBits + 1)
+	return e<<binBits + int(u>>e)
 }
 
-// freeSet is the ordered set of free blocks of one pool and stream: by size,
-// then by address, ascending (the allocator's comparator, less its stream).
-// It is a sorted slice: sets stay at some hundred blocks, where moving memory
-// beats chasing pointers (docs/performance.md).
+// freeSet is the ordered set of the free blocks of one pool and stream: by
+// size, then by address, ascending (the allocator's own comparator, less its
+// stream). Each bin is a list in that order, linked through the blocks, and a
+// bitmap tells the bins that are not empty: a block leaves the set in constant
+// time, and copying the set costs little, which the sweep lives on.
 type freeSet struct {
-	entries []entry
+	head [binCount]int32
+	full [binWords]uint64
 }
 
-// at is the position of the first entry that is not below (size, addr).
-func (f *freeSet) at(size int64, addr uint64) int {
-	lo, hi := 0, len(f.entries)
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		e := &f.entries[mid]
-		if e.size < size || (e.size == size && e.addr < addr) {
-			lo = mid + 1
-		} else {
-			hi = mid
+// file puts a free block into its set.
+func (a *Allocator) file(id int32) {
+	b := &a.blocks[id]
+	s := &a.sets[b.set]
+	k := binOf(b.size)
+	size, addr := b.size, b.addr
+	before, after := none, s.head[k]
+	for after != none {
+		n := &a.blocks[after]
+		if n.size > size || n.size == size && n.addr > addr {
+			n.before = id
+			break
+		}
+		before, after = after, n.after
+	}
+	b.before, b.after = before, after
+	b.gcBase = a.calls[b.set&1]
+	if before != none {
+		a.blocks[before].after = id
+		return
+	}
+	s.head[k] = id
+	s.full[uint(k)/64] |= 1 << (uint(k) % 64)
+}
+
+// unfile takes a free block out of its set.
+func (a *Allocator) unfile(id int32) {
+	b := &a.blocks[id]
+	if b.after != none {
+		a.blocks[b.after].before = b.before
+	}
+	if b.before != none {
+		a.blocks[b.before].after = b.after
+		return
+	}
+	s := &a.sets[b.set]
+	k := binOf(b.size)
+	s.head[k] = b.after
+	if b.after == none {
+		s.full[uint(k)/64] &^= 1 << (uint(k) % 64)
+	}
+}
+
+// binFrom is the first bin at or above k that is not empty, -1 without one.
+func (s *freeSet) binFrom(k int) int {
+	if k >= binCount {
+		return -1
+	}
+	w := uint(k) / 64
+	m := s.full[w] &^ (1<<(uint(k)%64) - 1)
+	for m == 0 {
+		if w++; w == binWords {
+			return -1
+		}
+		m = s.full[w]
+	}
+	return int(w*64) + bits.TrailingZeros64(m)
+}
+
+// atLeast is the first block of a set that has size bytes or more.
+func (a *Allocator) atLeast(s *freeSet, size int64) int32 {
+	k := binOf(size)
+	for id := s.head[k]; id != none; id = a.blocks[id].after {
+		if a.blocks[id].size >= size {
+			return id
 		}
 	}
-	return lo
+	if k = s.binFrom(k + 1); k < 0 {
+		return none
+	}
+	return s.head[k]
 }
 
-func (f *freeSet) insert(size int64, addr uint64, id int32) {
-	i := f.at(size, addr)
-	f.entries = append(f.entries, entry{})
-	copy(f.entries[i+1:], f.entries[i:])
-	f.entries[i] = entry{size, addr, id}
+// following is the block behind id in its set.
+func (a *Allocator) following(id int32) int32 {
+	b := &a.blocks[id]
+	if b.after != none {
+		return b.after
+	}
+	s := &a.sets[b.set]
+	if k := s.binFrom(binOf(b.size) + 1); k >= 0 {
+		return s.head[k]
+	}
+	return none
 }
 
-// remove takes out the block of this key; it is there by construction.
-func (f *freeSet) remove(size int64, addr uint64) {
-	f.removeAt(f.at(size, addr))
-}
-
-func (f *freeSet) removeAt(i int) {
-	copy(f.entries[i:], f.entries[i+1:])
-	f.entries = f.entries[:len(f.entries)-1]
+// all appends the blocks of a set to list, in order.
+func (a *Allocator) all(s *freeSet, list []int32) []int32 {
+	for k := s.binFrom(0); k >= 0; k = s.binFrom(k + 1) {
+		for id := s.head[k]; id != none; id = a.blocks[id].after {
+			list = append(list, id)
+		}
+	}
+	return list
 }

@@ -1,167 +1,129 @@
 package allocator
 
-// admit compares v, what would be held after a step, with a limit, and notes
-// the comparison for the exact sweep.
-func (a *Allocator) admit(v, limit int64) bool {
-	if v <= limit {
-		a.highPass = max(a.highPass, v)
-		return true
-	}
-	return false
-}
-
-// grow asks the driver for a block that serves size, or returns none.
-func (a *Allocator) grow(pool poolKind, st int32, size int64) int32 {
+// grow asks the driver for a block that serves size; none when a limit refuses.
+func (a *Allocator) grow(set uint16, size int64) int32 {
 	want := a.set.ask(size)
-	if (a.cap != unlimited || a.dev == unlimited) && !a.admit(a.stats.Reserved+want, a.cap) {
+	if !a.gate.admitCap(a.stats.Reserved + want) {
 		return none
 	}
 	if a.set.Expandable {
-		return a.mapFor(pool, st, size)
+		return a.mapFor(set, size)
 	}
-	if a.dev != unlimited && !a.admit(a.stats.Reserved+want, a.dev) {
+	if !a.gate.admitDevice(a.stats.Reserved + want) {
 		return none
 	}
+	a.born++
 	addr := a.place.take(want, want)
-	seg := a.newSegment(segment{base: addr, size: want, pool: pool})
-	id := a.newBlock(block{addr: addr, size: want, prev: none, next: none, stream: st, seg: seg, pool: pool, flags: mapped, gcBase: a.calls[pool]})
-	a.segments[seg].head = id
 	a.reserve(want)
-	a.stats.DeviceAllocs++
-	a.emit(SegmentAlloc, addr, want, st)
-	return id
+	a.emit(SegmentAlloc, addr, want, set)
+	return a.newBlock(block{addr: addr, size: want, segment: -a.born, set: set})
 }
 
 func (a *Allocator) reserve(n int64) {
 	a.stats.Reserved += n
 	a.stats.ReservedPeak = max(a.stats.ReservedPeak, a.stats.Reserved)
+	a.stats.DeviceAllocs++
 }
 
-// release gives a whole driver allocation back; its block is in no set.
-func (a *Allocator) release(id int32) {
-	b := a.blocks[id]
-	a.segments[b.seg].head = none
-	a.vacantSegs = append(a.vacantSegs, b.seg)
-	a.place.give(b.addr, b.size)
-	a.stats.Reserved -= b.size
+func (a *Allocator) unreserve(n int64) {
+	a.stats.Reserved -= n
 	a.stats.DeviceFrees++
-	a.emit(SegmentFree, b.addr, b.size, b.stream)
+}
+
+// release gives a whole driver segment back.
+func (a *Allocator) release(id int32) {
+	a.unfile(id)
+	b := &a.blocks[id]
+	a.unreserve(b.size)
+	a.place.give(b.addr, b.size)
+	a.emit(SegmentFree, b.addr, b.size, b.set)
 	a.dropBlock(id)
 }
 
-// releaseOversize frees cached blocks of at least max_split_size of one stream
-// until a request of size may fit. What it frees stays freed even if it returns
-// false.
-func (a *Allocator) releaseOversize(pool poolKind, st int32, size int64) bool {
-	key := max(size, a.set.MaxSplit)
-	set := &a.streams[st].free[pool]
-	at := set.at(key, 0)
-	for i := at; i < len(set.entries); i++ {
-		if id := set.entries[i].id; !a.blocks[id].has(expandable) {
-			if a.blocks[id].split() {
-				return false // an oversize block is never split; kept for safety
-			}
-			set.removeAt(i)
+// whole is whether a free block is a driver segment that can be released.
+func (b *block) whole() bool { return b.segment < 0 && !b.split() }
+
+// releaseOversize frees cached blocks of at least max_split_size, of one pool
+// and stream, until a request of size may fit: one that is large enough, or
+// several from the largest down. What it frees stays freed if it returns false.
+func (a *Allocator) releaseOversize(set uint16, size int64) bool {
+	key := max(size, a.maxSplit)
+	list := a.all(&a.sets[set], a.scratch[:0])
+	a.scratch = list
+	below := 0
+	for below < len(list) && a.blocks[list[below]].size < key {
+		below++
+	}
+	for _, id := range list[below:] {
+		if a.blocks[id].whole() {
 			a.release(id)
 			return true
 		}
 	}
 	var released int64
-	for i := at - 1; i >= 0 && released < key && set.entries[i].size >= a.set.MaxSplit; i-- {
-		id := set.entries[i].id
-		if a.blocks[id].has(expandable) || a.blocks[id].split() {
-			continue
+	for i := below - 1; i >= 0 && released < key && a.blocks[list[i]].size >= a.maxSplit; i-- {
+		if b := &a.blocks[list[i]]; b.whole() {
+			released += b.size
+			a.release(list[i])
 		}
-		released += set.entries[i].size
-		set.removeAt(i)
-		a.release(id)
 	}
 	return released >= key
 }
 
-// EmptyCache gives every whole unused segment back to the driver.
-func (a *Allocator) EmptyCache() { a.flush() }
-
-// flush waits for deferred frees, then releases every unsplit free block and
-// unmaps every whole free page, of all streams, large pool first.
+// flush waits for deferred frees, then releases every unsplit free segment and
+// unmaps every whole free page, of all streams, the large pools first.
 func (a *Allocator) flush() {
 	a.stats.SyncAllStreams++
 	a.finishAll()
-	for _, pool := range []poolKind{largePool, smallPool} {
-		for _, st := range a.order {
-			a.flushSet(pool, st)
+	list := a.scratch[:0]
+	for pool := 1; pool >= 0; pool-- {
+		for _, st := range a.streams.order {
+			list = a.all(&a.sets[2*int(st)+pool], list)
+		}
+	}
+	a.scratch = list
+	for _, id := range list {
+		switch b := &a.blocks[id]; {
+		case b.segment >= 0:
+			a.unmap(id)
+		case !b.split():
+			a.release(id)
 		}
 	}
 }
 
-func (a *Allocator) flushSet(pool poolKind, st int32) {
-	set := &a.streams[st].free[pool]
-	kept := set.entries[:0:0]
-	for _, e := range set.entries {
-		switch b := &a.blocks[e.id]; {
-		case b.has(expandable):
-			kept = a.unmap(e.id, kept)
-		case b.split():
-			kept = append(kept, e)
-		default:
-			a.release(e.id)
-		}
-	}
-	set.entries = set.entries[:0]
-	for _, e := range kept {
-		set.insert(e.size, e.addr, e.id)
-	}
-}
-
-// gcLimit is the share of a cap above which garbage collection works.
-func (s *Settings) gcLimit(quota int64) int64 { return int64(s.GCThreshold * float64(quota)) }
-
-// withinShare compares what is held with the share of the cap that garbage
-// collection aims at, and notes the comparison for the exact sweep.
-func (a *Allocator) withinShare(held int64) bool {
-	if held > a.set.gcLimit(a.cap) {
-		return false
-	}
-	a.gcPass = max(a.gcPass, held)
-	return true
-}
-
-// collect is garbage collection: cached unsplit blocks of the large pool at or
-// above the average age go until the share of the cap is met.
+// collect is garbage collection: of the unsplit cached blocks of the large
+// pools, those at or above the average age go until reserved bytes are down to
+// the threshold's share of the cap. A pass that has begun is finished.
 func (a *Allocator) collect() {
-	if a.withinShare(a.stats.Reserved) {
+	if a.gate.resting(a.stats.Reserved) {
 		return
 	}
-	held := a.stats.Reserved
-	var got, ages, count int64
-	for _, st := range a.order {
-		for _, e := range a.streams[st].free[largePool].entries {
-			if b := &a.blocks[e.id]; !b.split() {
-				ages += a.calls[largePool] - b.gcBase
-				count++
-			}
+	list := a.scratch[:0]
+	for _, st := range a.streams.order {
+		list = a.all(&a.sets[2*st+1], list)
+	}
+	a.scratch = list
+	var ages, count int64
+	for _, id := range list {
+		if b := &a.blocks[id]; !b.split() {
+			ages += int64(a.calls[1] - b.gcBase)
+			count++
 		}
 	}
-	for freed := true; !a.withinShare(held-got) && freed && count > 0; {
+	for freed := true; freed && count > 0 && !a.gate.resting(a.stats.Reserved); {
 		freed = false
-		threshold := float64(ages) / float64(count)
-		for _, st := range a.order {
-			set := &a.streams[st].free[largePool]
-			for i := 0; i < len(set.entries); {
-				b := &a.blocks[set.entries[i].id]
-				age := a.calls[largePool] - b.gcBase
-				if b.split() || b.has(expandable) || float64(age) < threshold {
-					i++
-					continue
-				}
-				got += b.size
-				ages -= age
-				count--
-				freed = true
-				id := set.entries[i].id
-				set.removeAt(i)
-				a.release(id)
+		average := float64(ages) / float64(count)
+		for i, id := range list {
+			b := &a.blocks[id]
+			if id == none || !b.whole() || float64(a.calls[1]-b.gcBase) < average {
+				continue
 			}
+			ages -= int64(a.calls[1] - b.gcBase)
+			count--
+			freed = true
+			a.release(id)
+			list[i] = none
 		}
 	}
 }

@@ -102,7 +102,7 @@ func TestSweepEqualsBruteForce(t *testing.T) {
 		if rapid.Bool().Draw(t, "device") {
 			o.Kind, o.Overhead = SweepDevice, int64(rapid.IntRange(0, 9).Draw(t, "overhead"))<<20
 		}
-		if len(p.ops) == 0 || p.peakLive(Settings{}) == 0 {
+		if len(p.ops) == 0 || p.peakLive(&Settings{}) == 0 {
 			return
 		}
 		got, err := p.Sweep(o)

@@ -32,14 +32,15 @@ func (p *Program) Replay(s Settings, o ReplayOptions) ReplayResult {
 	return r.result()
 }
 
-// replay is one execution in progress. It can be copied (fork) and continued.
+// replay is one execution in progress.
 type replay struct {
-	p     *Program
-	a     *Allocator
-	live  []int32 // block of each slot
-	at    int     // next op
-	oomAt int     // event of the refused allocation, -1 without
-	check *checker
+	p       *Program
+	a       *Allocator
+	live    []int32 // by slot: its block
+	flushes []int   // by slot, of a deferred free: see completeDeferred
+	at      int     // the op that runs next, or runs now
+	oomAt   int     // event of the refused allocation, -1 without one
+	check   *checker
 }
 
 func (p *Program) start(s Settings, o ReplayOptions) *replay {
@@ -58,29 +59,41 @@ func (p *Program) start(s Settings, o ReplayOptions) *replay {
 
 // run executes ops up to but not including end, or to the first refusal.
 func (r *replay) run(end int) {
-	a, set := r.a, &r.a.set
-	for ; r.at < end; r.at++ {
-		o := &r.p.ops[r.at]
-		switch o.kind {
+	a, live, ops := r.a, r.live, r.p.ops[:end]
+	for i := r.at; i < len(ops); i++ {
+		switch o := &ops[i]; o.kind {
 		case opAlloc:
-			id, ok := a.malloc(o.size, set.round(o.size), o.strm)
-			if !ok {
+			r.at = i
+			id := a.malloc(o.size, o.strm)
+			if id == none {
 				r.oomAt = int(o.event)
 				return
 			}
-			r.live[o.slot] = id
+			live[o.slot] = id
 			if r.check != nil {
 				r.check.alloc(r, o)
 			}
 		case opFree:
-			a.Free(r.live[o.slot])
-		case opFreeDeferred:
-			a.freeDeferred(r.live[o.slot])
-		case opComplete:
-			a.completeDeferred(r.live[o.slot])
-		case opFlush:
-			a.flush()
+			a.free(live[o.slot])
+		default:
+			r.rare(o)
 		}
+	}
+	r.at = len(ops)
+}
+
+// rare executes the kinds of op that most programs have few of, or none.
+func (r *replay) rare(o *op) {
+	if r.flushes == nil {
+		r.flushes = make([]int, r.p.slots)
+	}
+	switch o.kind {
+	case opFreeDeferred:
+		r.flushes[o.slot] = r.a.freeDeferred(r.live[o.slot])
+	case opComplete:
+		r.a.completeDeferred(r.live[o.slot], r.flushes[o.slot])
+	case opFlush:
+		r.a.flush()
 	}
 }
 

@@ -1,90 +1,120 @@
 package allocator
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
+
+// streams is what the allocator keeps by CUDA stream, and the frees that wait
+// for other streams than their block's own.
+type streams struct {
+	handles  []int64   // by index
+	order    []int32   // indices by handle, as a flush goes over them
+	unmapped [][]int32 // by set: unmapped blocks of expandable ranges, by address
+	uses     map[int32][]int32
+	waits    map[int32]int
+	events   [][]int32 // by stream: blocks whose free waits for it, oldest first
+	finished []int     // by stream: how many of events it has passed
+	deferred []int32   // blocks that a recording completes later
+	flushes  int       // so that a recorded completion knows it comes too late
+}
+
+// stream is the index of a stream, added on first use.
+func (a *Allocator) stream(handle int64) int32 {
+	s := &a.streams
+	if i := slices.Index(s.handles, handle); i >= 0 {
+		return int32(i)
+	}
+	i := int32(len(s.handles))
+	s.handles = append(s.handles, handle)
+	s.events = append(s.events, nil)
+	s.finished = append(s.finished, 0)
+	s.unmapped = append(s.unmapped, nil, nil)
+	a.sets = append(a.sets, freeSet{}, freeSet{})
+	at := 0
+	for at < len(s.order) && uint64(s.handles[s.order[at]]) < uint64(handle) {
+		at++
+	}
+	s.order = slices.Insert(s.order, at, i)
+	return i
+}
 
 // RecordStream notes that another stream uses a block, so that its free waits
 // for that stream. The stream that the block was allocated on is ignored.
-func (a *Allocator) RecordStream(id int32, streamHandle int64) {
-	st := a.stream(streamHandle)
-	if st == a.blocks[id].stream {
+func (a *Allocator) RecordStream(id int32, stream int64) {
+	st := a.stream(stream)
+	s := &a.streams
+	if st == int32(a.blocks[id].set/2) || slices.Contains(s.uses[id], st) {
 		return
 	}
-	for _, s := range a.uses[id] {
-		if s == st {
-			return
-		}
+	if s.uses == nil {
+		s.uses, s.waits = map[int32][]int32{}, map[int32]int{}
 	}
-	a.uses[id] = append(a.uses[id], st)
+	s.uses[id] = append(s.uses[id], st)
 }
 
-// hold keeps a freed block out of reach until each of the streams has passed
-// the event that is recorded for it now.
-func (a *Allocator) hold(id int32, streams []int32) {
-	b := &a.blocks[id]
-	b.flags = b.flags&^inUse | pinned
-	a.waits[id] = len(streams)
-	for _, s := range streams {
-		a.streams[s].events = append(a.streams[s].events, id)
+// await keeps a freed block out of reach until each of the streams has passed
+// the event that is recorded on it now.
+func (a *Allocator) await(id int32, uses []int32) {
+	a.streams.waits[id] = len(uses)
+	for _, st := range uses {
+		a.streams.events[st] = append(a.streams.events[st], id)
 	}
 }
 
 // Complete says that a stream has passed all events recorded on it so far. The
 // blocks come free at the next Malloc, as in the real allocator.
-func (a *Allocator) Complete(streamHandle int64) {
-	s := &a.streams[a.stream(streamHandle)]
-	s.finished = len(s.events)
+func (a *Allocator) Complete(stream int64) {
+	st := a.stream(stream)
+	a.streams.finished[st] = len(a.streams.events[st])
 }
 
-// reap frees the blocks of which every event has passed.
+// reap completes the blocks of which every event has passed.
 func (a *Allocator) reap() {
-	for i := range a.streams {
-		s := &a.streams[i]
-		for ; s.finished > 0; s.finished-- {
-			id := s.events[0]
-			s.events = s.events[1:]
+	s := &a.streams
+	for st, n := range s.finished {
+		for _, id := range s.events[st][:n] {
 			a.passed(id)
 		}
+		s.events[st] = s.events[st][n:]
+		s.finished[st] = 0
 	}
 }
 
 // finishAll waits for every event, as a flush does.
 func (a *Allocator) finishAll() {
-	for i := range a.streams {
-		s := &a.streams[i]
-		for _, id := range s.events {
-			a.passed(id)
-		}
-		s.events, s.finished = nil, 0
+	s := &a.streams
+	for st := range s.events {
+		s.finished[st] = len(s.events[st])
 	}
-	for _, id := range slices.Sorted(maps.Keys(a.waits)) { // deferred by replay, no stream named
-		delete(a.waits, id)
+	a.reap()
+	for _, id := range s.deferred {
 		a.complete(id)
 	}
+	s.deferred = s.deferred[:0]
+	s.flushes++
 }
 
 func (a *Allocator) passed(id int32) {
-	if a.waits[id]--; a.waits[id] == 0 {
-		delete(a.waits, id)
+	s := &a.streams
+	if s.waits[id]--; s.waits[id] == 0 {
+		delete(s.waits, id)
 		a.complete(id)
 	}
 }
 
-// freeDeferred frees a block whose completion a recording shows later.
-func (a *Allocator) freeDeferred(id int32) {
-	b := &a.blocks[id]
-	a.stats.Allocated -= b.size
-	a.emit(FreeRequested, b.addr, b.requested, b.stream)
-	b.flags = b.flags&^inUse | pinned
-	a.waits[id] = 1
+// freeDeferred frees a block whose completion a recording shows later. The
+// value returned is for completeDeferred.
+func (a *Allocator) freeDeferred(id int32) (flushes int) {
+	a.suspend(id)
+	a.streams.deferred = append(a.streams.deferred, id)
+	return a.streams.flushes
 }
 
-// completeDeferred ends a deferred free, unless a flush has done so already.
-func (a *Allocator) completeDeferred(id int32) {
-	if a.waits[id] > 0 {
-		delete(a.waits, id)
-		a.complete(id)
+// completeDeferred ends a deferred free, unless a flush has ended it already.
+func (a *Allocator) completeDeferred(id int32, flushes int) {
+	s := &a.streams
+	if s.flushes != flushes {
+		return
 	}
+	i := slices.Index(s.deferred, id)
+	s.deferred = slices.Delete(s.deferred, i, i+1)
+	a.complete(id)
 }

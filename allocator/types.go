@@ -174,4 +174,20 @@ type SweepResult struct {
 	SelfCheckMismatches int
 	// Uncapped is the replay without a limit, under Settings.
 	Uncapped ReplayResult
+	// Map is every path, by falling quota. Quotas below the last one all fail:
+	// the program alone holds more.
+	Map []Interval
+}
+
+// Interval is a run of quotas under which the program takes one and the same
+// path through the allocator: those on the grid from From up to, not including,
+// To (math.MaxInt64: no end).
+type Interval struct {
+	From int64
+	To   int64
+	// Pass is whether the program ends without an out-of-memory.
+	Pass bool
+	// Retries and PeakReserved are what the replay shows there.
+	Retries      int
+	PeakReserved int64
 }

@@ -1,0 +1,42 @@
+package allocator
+
+import "slices"
+
+// note files the outcome of the grid quotas from low up to those noted before.
+func (s *sweeper) note(low int64, r ReplayResult) {
+	out := &s.result
+	s.retried = s.retried || r.Retries > 0
+	if !s.retried {
+		out.NoRetry = low
+	}
+	out.Map = append(out.Map, Interval{From: low, To: s.last, Pass: !r.OOM, Retries: r.Retries, PeakReserved: r.PeakReserved})
+	switch {
+	case !r.OOM:
+		out.LowestPass = low
+		if len(out.FailBands) == 0 {
+			out.Boundary = low
+		}
+	case len(out.Map) > 1 && !s.passed:
+		out.FailBands[len(out.FailBands)-1].From = low
+	default:
+		out.FailBands = append(out.FailBands, Band{From: low, To: s.last - s.o.Step})
+	}
+	s.passed, s.last = !r.OOM, low
+}
+
+// finish drops the failing region below the lowest pass, which is no band, and
+// says so where nothing passes up to the card's total.
+func (s *sweeper) finish(top int64) {
+	if s.result.Boundary == 0 {
+		s.result.Boundary, s.result.AboveDevice = top, true
+		if s.result.LowestPass == 0 {
+			s.result.LowestPass = top
+		}
+	}
+	bands := s.result.FailBands
+	if len(bands) > 0 && bands[len(bands)-1].To < s.result.LowestPass {
+		bands = bands[:len(bands)-1]
+	}
+	slices.Reverse(bands)
+	s.result.FailBands = bands
+}
