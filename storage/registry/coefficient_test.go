@@ -12,7 +12,7 @@ func coefficients(l *log, weights float64, evidence ...proto.TaskID) Command {
 	r := l.View().Records[keyOf(64)]
 	return Command{SetCoefficients: &SetCoefficients{Key: GroupOf(r), Evidence: evidence, Models: []proto.Coefficients{{
 		Group: r.Group(), QuotaKind: proto.QuotaAllocator, Origin: proto.OriginMeasured, Target: "allocated",
-		Terms: []proto.Term{{Name: "weights", Value: weights, Unit: "bytes", Lo: weights - 0.1, Hi: weights + 0.1}}, Model: []byte{1, 2}}}}}
+		Terms: []proto.Term{{Name: "weights", Value: weights, Unit: "bytes", Lo: weights - 0.1, Hi: weights + 0.1}}, Model: []byte(`{"k":[1,2]}`)}}}}
 }
 
 func recordedLog(t *testing.T) *log {
