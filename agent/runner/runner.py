@@ -100,8 +100,8 @@ def esmfold_config(name):
 
 def fill_buffers(model, torch, device):
     """to_empty leaves buffers undefined; three kinds hold values that are computed when the model is built."""
-    for name, buffer in model.named_buffers():
-        leaf = name.rsplit(".", 1)[-1]
+    for name, buffer in list(model.named_buffers()):
+        owner, _, leaf = name.rpartition(".")
         if leaf == "af2_to_esm":
             value = model._af2_to_esm_from_vocab_list(model.config.vocab_list)
         elif leaf == "position_ids":
@@ -111,7 +111,7 @@ def fill_buffers(model, torch, device):
             value = 1.0 / (10000 ** (torch.arange(0, dim, 2, dtype=torch.int64).float() / dim))
         else:
             raise RuntimeError(f"this version of transformers has a buffer {name!r} that the runner cannot fill: use a local checkpoint")
-        buffer.copy_(value.to(buffer.dtype))
+        setattr(model.get_submodule(owner), leaf, value.to(device=device, dtype=buffer.dtype))
 
 
 def load_esmfold(torch, params, device):
@@ -137,7 +137,7 @@ def load_esmfold(torch, params, device):
 
 def run_esmfold(run, torch):
     params = run.params
-    model = load_esmfold(torch, params, run.device)
+    model = run.keep = load_esmfold(torch, params, run.device)
     run.weights = sum(t.numel() * t.element_size() for t in [*model.parameters(), *model.buffers()])
     run.dtypes = {name: str(next(module.parameters()).dtype).removeprefix("torch.")
                   for name, module in model.named_children() if next(module.parameters(), None) is not None}
@@ -158,6 +158,7 @@ class Run:
         self.id, self.params = request["id"], request["workload"].get("params") or {}
         self.seq_len, self.batch, self.chunk_size = request["seq_len"], request["batch"], request.get("chunk_size", 0)
         self.device, self.weights, self.dtypes = "cuda:0", None, {}
+        self.keep = None  # what must outlive the workload's function, so that a trace ends with it alive
         self.now, self._torch, self._card, self._before = "start", torch, card, used_before
         self._meters, self._peak = {}, 0
 
