@@ -11,7 +11,8 @@ import (
 )
 
 // Fault is a way in which a run misbehaves, for tests of the machinery around
-// it. FaultSlow carries a path: "slow=/path/of/a/fifo".
+// it. FaultSlow carries a path, "slow=/path/of/a/fifo"; FaultHang and FaultFork
+// may carry one, and a run is well then unless a file is there.
 type Fault string
 
 const (
@@ -42,7 +43,9 @@ const workloadPrefix = "sim:"
 func (f Fault) validate() error {
 	kind, path, _ := strings.Cut(string(f), "=")
 	switch Fault(kind) {
-	case "", FaultHang, FaultCrash, FaultGarbage, FaultFork, FaultLeave, FaultFlood, FaultDie:
+	case FaultHang, FaultFork:
+		return nil
+	case "", FaultCrash, FaultGarbage, FaultLeave, FaultFlood, FaultDie:
 		if path != "" {
 			return fmt.Errorf("fault %q takes no value", kind)
 		}
@@ -53,12 +56,17 @@ func (f Fault) validate() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("fault %q is not one of hang, crash, garbage, fork, leave, flood, die, slow=PATH", string(f))
+	return fmt.Errorf("fault %q is not one of hang[=PATH], crash, garbage, fork[=PATH], leave, flood, die, slow=PATH", string(f))
 }
 
 // misbehave does what the fault wants before the run goes on, if it does.
 func (f Fault) misbehave(events *os.File, self []string) error {
 	kind, path, _ := strings.Cut(string(f), "=")
+	if Fault(kind) != FaultSlow && path != "" {
+		if _, err := os.Stat(path); err != nil {
+			return nil
+		}
+	}
 	switch Fault(kind) {
 	case FaultHang:
 		forever()
@@ -76,7 +84,7 @@ func (f Fault) misbehave(events *os.File, self []string) error {
 			return err
 		}
 		fmt.Fprintf(os.Stderr, "grandchild %d\n", pid)
-		if f == FaultFork {
+		if Fault(kind) == FaultFork {
 			forever()
 		}
 	case FaultFlood:

@@ -94,7 +94,7 @@ func (a *app) runAgent(ctx context.Context, fleet *config.Fleet, f agentFlags) (
 	if err != nil {
 		return err
 	}
-	q, err := natsq.Open(ctx, natsq.Config{URL: fleet.Queue.URL, Name: "agent", CredsFile: fleet.Queue.CredsFile, Log: log})
+	q, err := natsq.Open(ctx, natsq.Config{URL: fleet.Queue.URL, Name: "agent", CredsFile: fleet.Queue.CredsFile, Lease: fleet.Queue.Lease, Log: log})
 	if err != nil {
 		return fmt.Errorf("open the queue: %w", err)
 	}

@@ -95,7 +95,8 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 	if err != nil {
 		return err
 	}
-	q, err := natsq.Open(ctx, natsq.Config{URL: fleet.Queue.URL, Name: "coordinator-" + me.ID, CredsFile: fleet.Queue.CredsFile})
+	q, err := natsq.Open(ctx, natsq.Config{URL: fleet.Queue.URL, Name: "coordinator-" + me.ID, CredsFile: fleet.Queue.CredsFile,
+		Lease: fleet.Queue.Lease, Log: log})
 	if err != nil {
 		return fmt.Errorf("open the queue: %w", err)
 	}

@@ -87,7 +87,9 @@ func (a *app) runDev(ctx context.Context, cfg devfleet.Config, source []byte, se
 	select {
 	case err := <-ended: // the fleet broke under the sweep; its error says why
 		cancel()
-		<-failed
+		if stopped := <-failed; err == nil {
+			err = stopped
+		}
 		return err
 	case err := <-failed:
 		cancel()

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -80,6 +81,10 @@ type Queue struct {
 	URL string `yaml:"url"`
 	// CredsFile holds NATS credentials; empty for none.
 	CredsFile string `yaml:"creds_file,omitempty"`
+	// Lease is how long a task stays with an agent that does not renew it any
+	// more, like 30s (the default): so long does the task of an agent that
+	// died wait. A longer one that the queue already has is kept.
+	Lease time.Duration `yaml:"lease,omitempty"`
 }
 
 // Traces says where traces are kept: exactly one of URL and Dir.
@@ -143,6 +148,9 @@ func (f *Fleet) Validate() error {
 	}
 	if f.Queue.URL == "" {
 		bad("queue.url is missing: write nats://host:4222")
+	}
+	if l := f.Queue.Lease; l != 0 && l < time.Second {
+		bad("queue.lease %s is shorter than 1s, which a busy network takes to renew it", l)
 	}
 	switch t := f.Traces; {
 	case t.URL != "" && t.Dir != "":

@@ -9,7 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
+	"time"
 
 	"github.com/oomfleet/oomfleet/internal/config"
 )
@@ -45,6 +45,8 @@ type Config struct {
 	Agents int
 	// Coordinators is 1 or 3; 0 is 1.
 	Coordinators int
+	// Lease is config.Queue.Lease.
+	Lease time.Duration
 	// AgentArgs and AgentEnv are added to every agent's.
 	AgentArgs []string
 	AgentEnv  []string
@@ -169,7 +171,7 @@ func (f *Fleet) startAll(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	f.conf = config.Fleet{APIVersion: config.APIVersion, Queue: config.Queue{URL: queueURL},
+	f.conf = config.Fleet{APIVersion: config.APIVersion, Queue: config.Queue{URL: queueURL, Lease: f.cfg.Lease},
 		Traces: config.Traces{URL: "http://" + s3Addr, Bucket: "oomfleet", Region: "us-east-1"}}
 	if f.cfg.Agent == AgentSim {
 		f.conf.Simulated = []config.SimulatedDriver{{Driver: RecordedDriver}, {Driver: SyntheticDriver, ContextOffset: SyntheticOffset}}
@@ -270,27 +272,4 @@ func hostPort(address string) string {
 		}
 	}
 	return address
-}
-
-// Signal sends a signal to a process by name ("queue", "s3", "coordinator-a",
-// "agent-0") and returns its id. It is for tests that break things.
-func (f *Fleet) Signal(name string, sig syscall.Signal) (pid int, err error) {
-	p := f.procs[name]
-	if p == nil {
-		return 0, fmt.Errorf("the fleet has no process %q", name)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cmd == nil {
-		return 0, fmt.Errorf("%s is not running", name)
-	}
-	return p.cmd.Process.Pid, p.cmd.Process.Signal(sig)
-}
-
-// Starts is how often a process was started so far.
-func (f *Fleet) Starts(name string) int {
-	p := f.procs[name]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.starts
 }

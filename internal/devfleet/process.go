@@ -44,7 +44,12 @@ type process struct {
 	cmd     *exec.Cmd
 	address string
 	starts  int
+	ended   chan struct{} // closed when cmd was reaped; nil before the first start
+	up      chan struct{} // nil, or closed when the child may be started again
 }
+
+// errDown is returned when a start was held back by Fleet.Down.
+var errDown = errors.New("it is kept down")
 
 func newProcess(binary, logs string, s spec) *process {
 	return &process{spec: s, binary: binary, logs: logs, ready: make(chan struct{})}
@@ -56,8 +61,12 @@ func newProcess(binary, logs string, s spec) *process {
 func (p *process) run(ctx context.Context) error {
 	pause := firstPause
 	for {
+		p.awaitUp(ctx)
 		began := time.Now()
 		err := p.once(ctx)
+		if errors.Is(err, errDown) {
+			continue
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -75,6 +84,20 @@ func (p *process) run(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, longestPause)
+	}
+}
+
+// awaitUp waits until the child may be started again.
+func (p *process) awaitUp(ctx context.Context) {
+	p.mu.Lock()
+	up := p.up
+	p.mu.Unlock()
+	if up == nil {
+		return
+	}
+	select {
+	case <-up:
+	case <-ctx.Done():
 	}
 }
 
@@ -101,13 +124,11 @@ func (p *process) once(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make its output: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start it: %w", err)
+	gone, err := p.start(ctx, cmd)
+	if err != nil {
+		out.Close()
+		return err
 	}
-	p.mu.Lock()
-	p.cmd = cmd
-	p.starts++
-	p.mu.Unlock()
 	announced := make(chan struct{})
 	go func() { // ends with the child, which holds the other end
 		p.listen(out)
@@ -116,9 +137,29 @@ func (p *process) once(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() {
 		<-announced
-		ended <- cmd.Wait()
+		err := cmd.Wait()
+		close(gone)
+		ended <- err
 	}()
 	return p.await(ctx, cmd, ended)
+}
+
+// start starts the child unless it is kept down; gone is to be closed when it
+// was reaped.
+func (p *process) start(ctx context.Context, cmd *exec.Cmd) (gone chan struct{}, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case p.up != nil:
+		return nil, errDown
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start it: %w", err)
+	}
+	p.cmd, p.ended, p.starts = cmd, make(chan struct{}), p.starts+1
+	return p.ended, nil
 }
 
 // await waits for the child's end, or ends it: when ctx ends, or when it is not
@@ -170,7 +211,7 @@ func (p *process) listen(out io.Reader) {
 	io.Copy(io.Discard, r)
 }
 
-// await1 waits for the first readiness and returns the address.
+// awaitReady waits for the first readiness and returns the address.
 func (p *process) awaitReady(ctx context.Context) (string, error) {
 	select {
 	case <-p.ready:
