@@ -51,21 +51,43 @@ func (a *app) coefficientsCommand() *cobra.Command {
 	return c
 }
 
-// coefficientTable shows one block a group and target: each term with its
-// interval.
+// formulaTable shows one line a group and target: the sum of its terms. L is
+// the sequence length, B the batch.
+func formulaTable(w io.Writer, all []proto.Coefficients) error {
+	t := newTable(w, "GROUP", "TARGET", "BYTES = SUM OF", "WORST RESIDUAL", "LENGTHS", "BATCHES")
+	for _, c := range all {
+		var parts []string
+		for _, term := range c.Terms {
+			if term.Value != 0 {
+				parts = append(parts, formulaTerm(term))
+			}
+		}
+		t.row(groupName(c.Group), c.Target, strings.Join(parts, " + "), fmt.Sprintf("%.2f %%", 100*c.ResidualMaxRel),
+			fmt.Sprintf("%d-%d", c.Domain.SeqLen[0], c.Domain.SeqLen[1]), fmt.Sprintf("%d-%d", c.Domain.Batch[0], c.Domain.Batch[1]))
+	}
+	return t.flush()
+}
+
+// formulaTerm is a constant in MiB with its name, or a factor and its variable.
+func formulaTerm(t proto.Term) string {
+	variable, ok := map[string]string{"BL": "B*L", "BL2": "B*L^2", "BL3": "B*L^3"}[t.Name]
+	if !ok {
+		return strconv.FormatFloat(t.Value/(1<<20), 'f', 1, 64) + " MiB " + t.Name
+	}
+	return strconv.FormatFloat(t.Value, 'g', 5, 64) + "*" + variable
+}
+
+// coefficientTable shows each term of each group and target with its interval.
 func coefficientTable(w io.Writer, all []proto.Coefficients) error {
 	t := newTable(w, "GROUP", "ORIGIN", "TARGET", "TERM", "VALUE", "INTERVAL", "WORST RESIDUAL")
 	for _, c := range all {
-		group := groupName(c.Group)
 		for i, term := range c.Terms {
-			if term.Value == 0 {
-				continue
-			}
 			residual := ""
 			if i == 0 {
 				residual = fmt.Sprintf("%.2f %%", 100*c.ResidualMaxRel)
 			}
-			t.row(group, string(c.Origin), c.Target, term.Name, termValue(term.Value, term.Unit), termValue(term.Lo, "")+" .. "+termValue(term.Hi, term.Unit), residual)
+			t.row(groupName(c.Group), string(c.Origin), c.Target, term.Name, termValue(term.Value, term.Unit),
+				termValue(term.Lo, term.Unit)+" .. "+termValue(term.Hi, term.Unit), residual)
 		}
 	}
 	return t.flush()
@@ -82,10 +104,10 @@ func groupName(g proto.Group) string {
 	return name
 }
 
-// termValue shows a constant in MiB and a coefficient in bytes per unit.
+// termValue shows a constant in MiB, and a factor in bytes per unit.
 func termValue(v float64, unit string) string {
-	if v >= 1<<20 {
+	if unit == "bytes" {
 		return strconv.FormatFloat(v/(1<<20), 'f', 1, 64) + " MiB"
 	}
-	return strings.TrimSpace(strconv.FormatFloat(v, 'g', 6, 64) + " " + unit)
+	return strconv.FormatFloat(v, 'g', 5, 64) + " " + unit
 }

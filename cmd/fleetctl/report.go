@@ -42,7 +42,7 @@ func (a *app) writeReport(r proto.Report) error {
 	}
 	if len(r.Coefficients) > 0 {
 		fmt.Fprintln(a.out)
-		return coefficientTable(a.out, r.Coefficients)
+		return formulaTable(a.out, r.Coefficients)
 	}
 	return nil
 }
