@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -114,5 +115,13 @@ func (a *app) submitAndFollow(ctx context.Context, server string, agent devfleet
 		return a.explain(err)
 	}
 	a.submitted(a.err, reply)
+	report, err := client.Sweep(ctx, reply.Matrix.ID)
+	if err != nil {
+		return a.explain(err)
+	}
+	if missing := whoIsMissing(ctx, client, report); len(missing) > 0 {
+		return fmt.Errorf("%s; this fleet's agents are of other stacks, so the sweep would never end: change target.gpu and axes.driver, or write installed",
+			strings.Join(missing, "; "))
+	}
 	return a.follow(ctx, client, reply.Matrix.ID)
 }

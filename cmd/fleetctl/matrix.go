@@ -177,6 +177,9 @@ func (a *app) matrixStatusCommand() *cobra.Command {
 			if err != nil {
 				return a.explain(err)
 			}
+			for _, line := range whoIsMissing(cmd.Context(), client, report) {
+				fmt.Fprintln(a.err, line)
+			}
 			return a.printReport(report)
 		}}
 	c.Flags().BoolVar(&wait, "wait", false, "wait until the sweep is settled")

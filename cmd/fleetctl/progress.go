@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
@@ -24,6 +25,7 @@ type progress struct {
 	bar      *mpb.Bar
 	settled  int
 	began    time.Time
+	warned   []string
 }
 
 func newProgress(w io.Writer) *progress {
@@ -53,6 +55,16 @@ func (p *progress) show(r proto.Report) {
 	p.bar.SetCurrent(int64(settled))
 }
 
+// warn says once what a sweep waits for in vain.
+func (p *progress) warn(lines []string) {
+	for _, line := range lines {
+		if !slices.Contains(p.warned, line) {
+			p.warned = append(p.warned, line)
+			fmt.Fprintln(p.w, line)
+		}
+	}
+}
+
 func (p *progress) done() {
 	if p.bar == nil {
 		return
@@ -78,6 +90,7 @@ func awaitSettled(ctx context.Context, client *api.Client, id proto.MatrixID, p 
 			p.show(report)
 			if report.State == "running" {
 				settledSince = time.Time{}
+				p.warn(whoIsMissing(ctx, client, report))
 				break
 			}
 			if settledSince.IsZero() {
