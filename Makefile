@@ -1,0 +1,63 @@
+# `make` lists what there is to do. Nothing here needs a network beyond the Go
+# module proxy, and only `race` needs a C compiler, only `gpu` a GPU.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# What is tested is what is shipped: no C compiler anywhere but under `race`.
+export CGO_ENABLED := 0
+
+VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+TESTFLAGS ?= -timeout 20m
+FUZZTIME  ?= 10s
+PYTHON    ?= python3
+GPU_FILE  ?= docs/measured/esmfold-gpu.json
+
+.PHONY: help build test check race fuzz bench demo gpu lint clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/fleetctl, one static-as-can-be program with every role
+	go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/fleetctl ./cmd/fleetctl
+
+test: ## vet and run every test, end-to-end ones included; no GPU, no Docker
+	go vet ./...
+	go test $(TESTFLAGS) ./...
+
+check: ## what CI runs: formatting, then `test`
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "run gofmt -w on:" $$unformatted >&2; exit 1; fi
+	@$(MAKE) --no-print-directory test
+
+race: ## every test under the race detector; needs a C compiler
+	CGO_ENABLED=1 go test -race $(TESTFLAGS) ./...
+
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r file; do \
+		grep -oE '^func Fuzz[A-Za-z0-9]+' "$$file" | cut -c6- | while read -r target; do \
+			echo "== $$target in $$(dirname "$$file")"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null; \
+		done; \
+	done
+
+bench: ## every benchmark, with allocations
+	go test -run '^$$' -bench . -benchmem ./...
+
+demo: build ## a whole fleet on this machine, one matrix, its boundaries; leaves only bin/ behind
+	bin/fleetctl dev --submit deploy/examples/esmfold-small.yaml
+
+gpu: build ## measure on this machine's GPU into GPU_FILE; PYTHON needs torch and transformers
+	@$(PYTHON) -c 'import torch; raise SystemExit(not torch.cuda.is_available())' \
+		|| { echo "make gpu: $(PYTHON) has no PyTorch that sees a GPU; nothing was measured" >&2; exit 1; }
+	@mkdir -p $(dir $(GPU_FILE)); code=0; \
+	bin/fleetctl dev --agent gpu --python $(PYTHON) --submit deploy/examples/esmfold-gpu.yaml --json >$(GPU_FILE).part || code=$$?; \
+	if [ $$code -ne 0 ] && [ $$code -ne 3 ]; then rm -f $(GPU_FILE).part; exit $$code; fi; \
+	mv $(GPU_FILE).part $(GPU_FILE); echo "measured into $(GPU_FILE)"; \
+	if [ $$code -eq 3 ]; then echo "some cells failed; the file says which and why" >&2; fi
+
+lint: ## the house rules alone, with what they counted
+	go test -v ./internal/lint
+
+clean: ## remove what make has built
+	rm -rf bin dist
