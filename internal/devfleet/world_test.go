@@ -137,6 +137,56 @@ func command(t *testing.T, program string, env []string, args ...string) said {
 	return said{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
+// begun is a command that runs.
+type begun struct {
+	cmd  *exec.Cmd
+	temp string // its folder for temporary files
+	out  bytes.Buffer
+	err  string // file
+}
+
+// begin starts a command, which is killed at the end of the test.
+func begin(t *testing.T, program string, args ...string) *begun {
+	t.Helper()
+	b := &begun{cmd: exec.Command(program, args...), temp: t.TempDir(), err: filepath.Join(t.TempDir(), "stderr")}
+	errs, err := os.Create(b.err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer errs.Close()
+	b.cmd.Stdout, b.cmd.Stderr = &b.out, errs
+	b.cmd.Env = append(os.Environ(), "TMPDIR="+b.temp)
+	if err := b.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if b.cmd.ProcessState == nil {
+			b.cmd.Process.Kill()
+			b.cmd.Wait()
+		}
+		gone(t, program)
+	})
+	return b
+}
+
+// errors is what the command has written to stderr so far.
+func (b *begun) errors() string {
+	text, err := os.ReadFile(b.err)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// wait waits for the command's end and returns its exit code.
+func (b *begun) wait(t *testing.T) int {
+	t.Helper()
+	late := time.AfterFunc(patience, func() { b.cmd.Process.Kill() })
+	defer late.Stop()
+	b.cmd.Wait() // the code says it
+	return b.cmd.ProcessState.ExitCode()
+}
+
 // world is a fleet of a test: real processes, that the test may kill.
 type world struct {
 	t *testing.T
