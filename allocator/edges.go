@@ -21,7 +21,22 @@ func (s *sweeper) note(low int64, r ReplayResult) {
 	default:
 		out.FailBands = append(out.FailBands, Band{From: low, To: s.last - s.o.Step})
 	}
+	s.differs = s.differs || s.against != nil && !s.agrees(out.Map[len(out.Map)-1])
 	s.passed, s.last = !r.OOM, low
+}
+
+// agrees is whether the map of the other layout has the outcomes of v, and the
+// same no-retry quota as far as both are known.
+func (s *sweeper) agrees(v Interval) bool {
+	if s.retried && s.result.NoRetry != s.against.NoRetry {
+		return false
+	}
+	for _, w := range s.against.Map {
+		if w.From < v.To && v.From < w.To && w.Pass != v.Pass {
+			return false
+		}
+	}
+	return true
 }
 
 // finish drops the failing region below the lowest pass, which is no band, and

@@ -35,6 +35,10 @@ type Program struct {
 	segments []span // recorded segment_alloc and segment_map, in order
 	ranges   bool   // the segments are mapped pages of expandable ranges
 	oomAt    int    // event of the first recorded oom, -1 without
+	repeated []stretch
+	// synthetic is a program that no recording shows: there is nothing to check
+	// it with.
+	synthetic bool
 }
 
 // Events is how many allocations and frees a full replay executes.
@@ -68,7 +72,8 @@ func Compile(events []Event) (*Program, error) {
 		}
 		i += skip
 	}
-	c.p.slots = int(c.slots)
+	c.p.slots = c.slots.n
+	c.p.repeated = findStretches(c.p.ops)
 	return c.p, nil
 }
 
@@ -77,8 +82,7 @@ type compiler struct {
 	live     map[uint64]int32
 	deferred map[uint64]int32
 	streams  map[int64]int32
-	vacant   []int32
-	slots    int32
+	slots    slots
 	inBurst  bool
 }
 
@@ -99,7 +103,7 @@ func (c *compiler) step(events []Event, i int) (skip int, err error) {
 		if slot, ok := c.deferred[e.Addr]; ok {
 			delete(c.deferred, e.Addr)
 			c.p.ops = append(c.p.ops, op{kind: opComplete, slot: slot, event: int32(i)})
-			c.vacant = append(c.vacant, slot)
+			c.slots.give(slot)
 		}
 	case SegmentAlloc, SegmentMap:
 		if e.Size <= 0 {
@@ -139,12 +143,7 @@ func (c *compiler) alloc(e Event, i int) error {
 	if _, ok := c.live[e.Addr]; ok {
 		return fmt.Errorf("the address is in use already: events are missing or out of order")
 	}
-	slot := c.slots
-	if n := len(c.vacant); n > 0 {
-		slot, c.vacant = c.vacant[n-1], c.vacant[:n-1]
-	} else {
-		c.slots++
-	}
+	slot := c.slots.take()
 	c.live[e.Addr] = slot
 	st, ok := c.streams[e.Stream]
 	if !ok {
@@ -166,7 +165,7 @@ func (c *compiler) free(events []Event, i int) (skip int, err error) {
 	delete(c.live, e.Addr)
 	if i+1 < len(events) && events[i+1].Action == FreeCompleted && events[i+1].Addr == e.Addr {
 		c.p.ops = append(c.p.ops, op{kind: opFree, slot: slot, event: int32(i)})
-		c.vacant = append(c.vacant, slot)
+		c.slots.give(slot)
 		return 1, nil
 	}
 	c.p.ops = append(c.p.ops, op{kind: opFreeDeferred, slot: slot, event: int32(i)})

@@ -3,7 +3,6 @@ package allocator
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // maxReplays bounds a sweep that names no bound of its own; only settings under
@@ -66,19 +65,16 @@ func (p *Program) Sweep(o SweepOptions) (SweepResult, error) {
 	}
 	for _, layout := range []Layout{LayoutAscending, LayoutDescending, LayoutReuse} {
 		other := newSweeper(p, o, layout)
+		other.against = &result
 		if err := other.walk(); err != nil {
 			return SweepResult{}, err
 		}
-		if !result.sameEdges(&other.result) {
+		if other.differs {
 			result.LayoutSensitive = true
 			break
 		}
 	}
 	return result, nil
-}
-
-func (r *SweepResult) sameEdges(o *SweepResult) bool {
-	return r.Boundary == o.Boundary && r.LowestPass == o.LowestPass && r.NoRetry == o.NoRetry && slices.Equal(r.FailBands, o.FailBands)
 }
 
 // At is the path that a quota takes, found in Map. False says that the quota

@@ -32,6 +32,9 @@ type sweeper struct {
 	passed  bool
 	retried bool
 	last    int64
+
+	against *SweepResult // under another layout: stop when the edges differ
+	differs bool
 }
 
 const (
@@ -92,7 +95,7 @@ func (s *sweeper) walk() error {
 	} else {
 		s.note(top, first)
 	}
-	for quota >= s.floor {
+	for quota >= s.floor && !s.differs {
 		if s.o.Stop != nil && s.o.Stop() {
 			return ErrStopped
 		}
@@ -106,6 +109,7 @@ func (s *sweeper) walk() error {
 		quota = low - s.o.Step
 	}
 	s.finish(top)
+	s.differs = s.differs || s.against != nil && s.result.NoRetry != s.against.NoRetry
 	return nil
 }
 
