@@ -12,7 +12,7 @@ VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo un
 TESTFLAGS ?= -timeout 20m
 FUZZTIME  ?= 10s
 PYTHON    ?= python3
-GPU_FILE  ?= docs/measured/esmfold-gpu.json
+GPU_FILE  ?= docs/measured/h200-esmfold/esmfold-gpu.json
 
 .PHONY: help build test check race fuzz bench demo gpu lint clean
 
