@@ -5,30 +5,46 @@ import (
 	"time"
 )
 
+// BenchmarkReplay counts an event for each allocation and free of the program.
+// "executed" runs every one of them; "replay" may leave out turns of loops.
 func BenchmarkReplay(b *testing.B) {
 	for _, c := range []struct {
 		name, trace string
 		set         Settings
 	}{
-		{"default/L384", "L384_B1", Settings{}},
-		{"default/L512c64", "L512_B1_c64", Settings{}},
-		{"default/L768c64", "L768_B1_c64", Settings{}},
-		{"expandable/L384", "L384_B1", Settings{Expandable: true}},
-		{"expandable/L512c64", "L512_B1_c64", Settings{Expandable: true}},
-		{"max_split/L512c64", "L512_B1_c64", Settings{MaxSplit: 128 << 20}},
-		{"divisions/L512c64", "L512_B1_c64", Settings{Divisions: [16]int64{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}}},
+		{"default/L384", traceDir + "/L384_B1", Settings{}},
+		{"default/L512c64", traceDir + "/L512_B1_c64", Settings{}},
+		{"default/L768c64", traceDir + "/L768_B1_c64", Settings{}},
+		{"default/gpt2", "testdata/other/gpt2_train_L512_B8", Settings{}},
+		{"default/llama", "testdata/other/llama_gen_L512_B1", Settings{}},
+		{"expandable/L384", traceDir + "/L384_B1", Settings{Expandable: true}},
+		{"expandable/L512c64", traceDir + "/L512_B1_c64", Settings{Expandable: true}},
+		{"max_split/L512c64", traceDir + "/L512_B1_c64", Settings{MaxSplit: 128 << 20}},
+		{"divisions/L512c64", traceDir + "/L512_B1_c64", Settings{Divisions: all(4)}},
 	} {
-		b.Run(c.name, func(b *testing.B) {
-			p := compileFile(b, traceDir+"/"+c.trace+".parquet")
-			for b.Loop() {
-				p.Replay(c.set, ReplayOptions{})
-			}
-			b.ReportMetric(float64(p.Events())*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mevents/s")
-		})
+		p := compileFile(b, c.trace+".parquet")
+		for name, q := range map[string]*Program{"replay/" + c.name: p, "executed/" + c.name: plain(p)} {
+			b.Run(name, func(b *testing.B) {
+				for b.Loop() {
+					q.Replay(c.set, ReplayOptions{})
+				}
+				b.ReportMetric(float64(p.Events())*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mevents/s")
+			})
+		}
 	}
 }
 
-// BenchmarkSweep reports how many full replays' time a sweep takes.
+func BenchmarkCompile(b *testing.B) {
+	events := readTrace(b, traceDir+"/L512_B1_c64.parquet")
+	for b.Loop() {
+		if _, err := Compile(events); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkSweep reports how many times as long as a replay that executes every
+// event a sweep takes, all layouts and the self-check included.
 func BenchmarkSweep(b *testing.B) {
 	for _, c := range []struct {
 		name, trace string
@@ -48,7 +64,7 @@ func BenchmarkSweep(b *testing.B) {
 			const runs = 20
 			from := time.Now()
 			for range runs {
-				p.Replay(c.set, ReplayOptions{})
+				plain(p).Replay(c.set, ReplayOptions{})
 			}
 			full := time.Since(from) / runs
 			replays := 0

@@ -45,6 +45,7 @@ type replay struct {
 
 func (p *Program) start(s Settings, o ReplayOptions) *replay {
 	a := New(s, o.Limit, o.DeviceTotal)
+	a.blocks = make([]block, 1, 2*p.slots+64)
 	a.observe = o.Observe
 	var recorded []span
 	if p.ranges == s.Expandable { // else the recorded addresses mean nothing

@@ -60,7 +60,7 @@ func (p *Program) Sweep(o SweepOptions) (SweepResult, error) {
 		return SweepResult{}, err
 	}
 	result := first.result
-	if first.ties == 0 {
+	if !first.tied {
 		return result, nil
 	}
 	for _, layout := range []Layout{LayoutAscending, LayoutDescending, LayoutReuse} {

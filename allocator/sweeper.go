@@ -24,7 +24,7 @@ type sweeper struct {
 	run         *replay
 	checkpoints []*replay
 	spare       []*replay // memory of dropped checkpoints
-	ties        int
+	tied        bool      // addresses decided something on some path
 
 	// The map so far, descending: the outcome of every grid quota from the top
 	// down to last.
@@ -41,8 +41,11 @@ const (
 	// noQuota is larger than any quota and still counts as one, so that a
 	// replay under it notes its comparisons.
 	noQuota = int64(1) << 62
-	// maxCheckpoints bounds the memory of a sweep, at about 100 KiB each.
+	// maxCheckpoints bounds the memory of a sweep, at about 200 KiB each.
 	maxCheckpoints = 256
+	// apart is how many ops lie between checkpoints at least: executing so many
+	// again takes no longer than to save a state.
+	apart = 512
 )
 
 func newSweeper(p *Program, o SweepOptions, layout Layout) *sweeper {
@@ -116,8 +119,16 @@ func (s *sweeper) walk() error {
 // replay runs the current replay to its end, leaving checkpoints.
 func (s *sweeper) replay() {
 	s.result.Replays++
-	s.run.a.sweep = sweepHooks{want: s.checkpoint, tie: func() { s.ties++ }}
+	s.run.a.sweep.want = s.checkpoint
+	if !s.tied && s.against == nil {
+		s.run.a.sweep.tie = s.noteTied
+	}
 	s.run.run(len(s.p.ops))
+}
+
+func (s *sweeper) noteTied() {
+	s.tied = true
+	s.run.a.sweep.tie = nil // once is enough
 }
 
 // lowest is the smallest quota on the grid that takes the path just replayed,
@@ -151,7 +162,7 @@ func (s *sweeper) checkpoint() {
 	if !raises {
 		return
 	}
-	c := s.slot(g)
+	c := s.slot(g, at)
 	if c == nil {
 		return
 	}
@@ -165,12 +176,16 @@ func (s *sweeper) checkpoint() {
 	}
 }
 
-// slot is the checkpoint to write to, nil when there are enough. One that is as
+// slot is the checkpoint to write to, nil when there are enough. One that is
 // good for as many quotas as the new one, but earlier, is overwritten.
-func (s *sweeper) slot(g *gate) *replay {
+func (s *sweeper) slot(g *gate, at int) *replay {
 	n := len(s.checkpoints)
 	if n > 0 {
-		if c := s.checkpoints[n-1]; c.a.gate.passed == g.passed && c.a.gate.idle == g.idle {
+		c := s.checkpoints[n-1]
+		if at-c.at < apart {
+			return nil
+		}
+		if c.a.gate.passed == g.passed && c.a.gate.idle == g.idle {
 			return c
 		}
 	}
