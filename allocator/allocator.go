@@ -33,12 +33,8 @@ type rules struct {
 // use. Blocks are named by the ids that Malloc returns; 0 is none.
 type Allocator struct {
 	rules
+	arena
 	gate    gate
-	blocks  []block
-	vacancy int32     // head of the list of vacant slots
-	sets    []freeSet // of stream s: small pool 2s, large pool 2s+1
-	calls   [2]int32  // by pool, under garbage collection
-	born    int32     // driver segments and ranges so far
 	ranges  []expandableRange
 	streams streams
 	place   placer
@@ -46,7 +42,16 @@ type Allocator struct {
 	tried   int64       // what was asked of the driver at the last out-of-memory
 	observe func(Event) // called with each simulated event; may be nil
 	sweep   sweepHooks
-	scratch []int32 // blocks that a flush or a collection goes over
+}
+
+// arena holds the blocks, and the sets of those that are free.
+type arena struct {
+	blocks  []block
+	vacancy int32     // head of the list of vacant slots
+	sets    []freeSet // of stream s: small pool 2s, large pool 2s+1
+	calls   [2]int32  // by pool, under garbage collection
+	born    int32     // driver segments and ranges so far
+	scratch []int32   // blocks that a flush or a collection goes over
 }
 
 // sweepHooks are called on the way; each may be nil.
@@ -59,7 +64,7 @@ type sweepHooks struct {
 // in bytes, which sizes the address space of expandable ranges; 0 is a card
 // whose ranges never fill up.
 func New(set Settings, limit Limit, deviceTotal int64) *Allocator {
-	a := &Allocator{blocks: make([]block, 1, 256), place: newPlacer(LayoutAscending, nil)}
+	a := &Allocator{arena: arena{blocks: make([]block, 1, 256)}, place: newPlacer(LayoutAscending, nil)}
 	a.rules = rules{
 		set: set, maxSplit: unlimited, total: deviceTotal, plain: set.MaxSplit == 0 && !set.Expandable,
 		minRest: [2]int64{minBlock, smallSize + minBlock}, divided: set.Divisions != [16]int64{},

@@ -2,6 +2,14 @@ package allocator
 
 import "slices"
 
+// edges are the map that a sweeper has so far, from the top quota down to last.
+type edges struct {
+	result  SweepResult
+	passed  bool // the path noted last did
+	retried bool // some path did
+	last    int64
+}
+
 // note files the outcome of the grid quotas from low up to those noted before.
 func (s *sweeper) note(low int64, r ReplayResult) {
 	out := &s.result

@@ -26,13 +26,7 @@ type sweeper struct {
 	spare       []*replay // memory of dropped checkpoints
 	tied        bool      // addresses decided something on some path
 
-	// The map so far, descending: the outcome of every grid quota from the top
-	// down to last.
-	result  SweepResult
-	passed  bool
-	retried bool
-	last    int64
-
+	edges
 	against *SweepResult // under another layout: stop when the edges differ
 	differs bool
 }
@@ -49,7 +43,7 @@ const (
 )
 
 func newSweeper(p *Program, o SweepOptions, layout Layout) *sweeper {
-	s := &sweeper{p: p, o: o, layout: layout, last: math.MaxInt64}
+	s := &sweeper{p: p, o: o, layout: layout, edges: edges{last: math.MaxInt64}}
 	low := p.peakLive(&o.Settings) // the program's own live bytes must fit
 	if o.Settings.Expandable && o.Kind == SweepCap {
 		low -= max(o.Settings.largeSegment(), smallSegment) // reserved may exceed a cap by less than a page
