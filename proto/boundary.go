@@ -38,17 +38,37 @@ type Boundary struct {
 	LayoutSensitive bool `json:"layout_sensitive,omitempty"`
 }
 
-// Prediction is a boundary read off a recording by replay.
+// Prediction is a boundary read off by replay: of a recording (the cell's own,
+// or one of the same length and batch under other allocator settings), or of a
+// program that was made from recordings of other lengths and batches.
 type Prediction struct {
 	Boundary
+	// Trace is the recording that was replayed; empty for a program's.
 	Trace Digest `json:"trace"`
+	// Program is the program that was replayed; empty for a recording's.
+	Program Digest `json:"program,omitempty"`
+	// PeakAllocated and PeakReserved are the replay's peaks without a quota,
+	// under the cell's settings; 0 = not known. They are no measurement.
+	PeakAllocated Bytes `json:"predicted_peak_allocated_bytes,omitempty"`
+	PeakReserved  Bytes `json:"predicted_peak_reserved_bytes,omitempty"`
 	// Refused is why replay would not predict (self-check, settings that it
-	// cannot model); then the boundary is empty and the cell is bisected.
+	// cannot model, a cell outside the program's domain); then the boundary is
+	// empty. A cell whose own recording is refused is bisected.
 	Refused string `json:"refused,omitempty"`
 }
 
+// PredictedFrom says what a prediction was read off.
+type PredictedFrom string
+
+const (
+	FromRecording PredictedFrom = "recording" // the cell's own
+	FromSettings  PredictedFrom = "settings"  // a recording of its length and batch under other allocator settings
+	FromProgram   PredictedFrom = "program"   // a program made from recordings of other lengths and batches
+)
+
 // CellReport is one cell in a status document: identity, state and numbers, as
-// the contract fixes them. Peaks are of the uncapped recording; 0 = not known.
+// the contract fixes them. Peaks are of the cell's own uncapped recording; 0 =
+// not known. What replay says of a cell without one is in the predicted fields.
 type CellReport struct {
 	ID             CellID            `json:"id"`
 	GPU            string            `json:"gpu"`
@@ -67,9 +87,15 @@ type CellReport struct {
 	PeakAllocated  Bytes             `json:"peak_allocated_bytes"`
 	PeakReserved   Bytes             `json:"peak_reserved_bytes"`
 	ProcessPeak    Bytes             `json:"process_peak_bytes"`
-	Probes         int               `json:"probes"`
-	GPUSeconds     float64           `json:"gpu_seconds"`
-	LateResults    int               `json:"late_results,omitempty"`
-	Trace          *TraceRef         `json:"trace,omitempty"`
-	Stack          *Stack            `json:"stack,omitempty"`
+	// PredictedFrom is what the prediction was read off; empty without one.
+	PredictedFrom          PredictedFrom `json:"predicted_from,omitempty"`
+	Program                Digest        `json:"program,omitempty"`
+	PredictedPeakAllocated Bytes         `json:"predicted_peak_allocated_bytes,omitempty"`
+	PredictedPeakReserved  Bytes         `json:"predicted_peak_reserved_bytes,omitempty"`
+
+	Probes      int       `json:"probes"`
+	GPUSeconds  float64   `json:"gpu_seconds"`
+	LateResults int       `json:"late_results,omitempty"`
+	Trace       *TraceRef `json:"trace,omitempty"`
+	Stack       *Stack    `json:"stack,omitempty"`
 }

@@ -99,6 +99,37 @@ func EnvString(env map[string]string) string {
 	return strings.Join(pairs, " ")
 }
 
+// allocatorVariable reports whether a variable of the environment sets the
+// caching allocator alone: it moves blocks, and changes nothing of what the
+// program asks for.
+func allocatorVariable(name string) bool {
+	return name == "PYTORCH_CUDA_ALLOC_CONF" || name == "PYTORCH_ALLOC_CONF"
+}
+
+// AllocatorEnv is the part of the environment that sets the caching allocator;
+// never nil. Cells that differ in nothing else run one and the same program.
+func (c Cell) AllocatorEnv() map[string]string {
+	kept := make(map[string]string)
+	for name, value := range c.Env {
+		if allocatorVariable(name) {
+			kept[name] = value
+		}
+	}
+	return kept
+}
+
+// ProgramEnv is the rest of the environment, which may change the program
+// itself; never nil.
+func (c Cell) ProgramEnv() map[string]string {
+	kept := make(map[string]string)
+	for name, value := range c.Env {
+		if !allocatorVariable(name) {
+			kept[name] = value
+		}
+	}
+	return kept
+}
+
 // Compare orders cells for tables and canonical lists: workload, GPU, driver,
 // chunk size, batch, sequence length, environment, quota kind.
 func (c Cell) Compare(o Cell) int {

@@ -20,7 +20,7 @@ type member struct {
 }
 
 func memberOf(rec *registry.Record) member {
-	m := member{settled: rec.Settled != nil, family: registry.FamilyOf(rec)}
+	m := member{settled: rec.Settled != nil, family: registry.AwaitedGroupOf(rec)}
 	if run := rec.Recording(); run != nil {
 		m.group, m.task = registry.GroupOf(rec), run.Task
 	}

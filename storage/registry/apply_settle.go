@@ -15,9 +15,9 @@ func (m *Machine) setPredictionLocked(cmd *SetPrediction) Reply {
 		return Reply{Refused: fmt.Sprintf("there is no %s cell %q", cmd.Key.Origin, cmd.Key.Cell)}
 	case record.Settled != nil:
 		return Reply{Refused: fmt.Sprintf("cell %s has settled", cmd.Key.Cell)}
-	case cmd.Prediction.Trace == "":
-		return Reply{Refused: fmt.Sprintf("the prediction for cell %s names no trace", cmd.Key.Cell)}
-	case record.Prediction != nil && record.Prediction.Trace == cmd.Prediction.Trace:
+	case (cmd.Prediction.Trace == "") == (cmd.Prediction.Program == ""):
+		return Reply{Refused: fmt.Sprintf("the prediction for cell %s names no trace, and no program in place of it", cmd.Key.Cell)}
+	case record.Prediction != nil && record.Prediction.Trace == cmd.Prediction.Trace && record.Prediction.Program == cmd.Prediction.Program:
 		return Reply{}
 	}
 	prediction := cmd.Prediction

@@ -14,6 +14,7 @@ type Command struct {
 	Issue           *Issue           `json:"issue,omitempty"`
 	TakeResult      *TakeResult      `json:"take_result,omitempty"`
 	SetPrediction   *SetPrediction   `json:"set_prediction,omitempty"`
+	SetProgram      *SetProgram      `json:"set_program,omitempty"`
 	Settle          *Settle          `json:"settle,omitempty"`
 	SetCoefficients *SetCoefficients `json:"set_coefficients,omitempty"`
 	SetMember       *SetMember       `json:"set_member,omitempty"`
@@ -70,10 +71,26 @@ type TakeResult struct {
 	Result proto.Result `json:"result"`
 }
 
-// SetPrediction stores what replay said of a cell's recording.
+// SetPrediction stores what replay said of a cell: from a recording, or from a
+// program. The same source again changes nothing.
 type SetPrediction struct {
 	Key        Key              `json:"key"`
 	Prediction proto.Prediction `json:"prediction"`
+}
+
+// SetProgram stores what a family's recordings came to. The first word on the
+// same recordings holds; what may still be added to it is that it is stale,
+// which needs the family's program to be the one named.
+type SetProgram struct {
+	Family FamilyKey `json:"family"`
+	// Inputs are the recordings; their order does not matter.
+	Inputs   []proto.Digest  `json:"inputs"`
+	Program  proto.Digest    `json:"program,omitempty"`
+	Refused  string          `json:"refused,omitempty"`
+	NeedMore bool            `json:"need_more,omitempty"`
+	Domains  []ProgramDomain `json:"domains,omitempty"`
+	Tested   string          `json:"tested,omitempty"`
+	Stale    string          `json:"stale,omitempty"`
 }
 
 // Settle ends a cell's search. A settled cell is never settled again.

@@ -20,13 +20,28 @@ func (r *Record) Recording() *Run {
 }
 
 // Group is what the record's numbers may be fitted together with. The versions
-// of CUDA and torch come from its recording and are empty until there is one.
+// of CUDA and torch come from its recording, from the first run that decided
+// anything where a prediction spared it the recording, and are empty until then.
 func (r *Record) Group() proto.Group {
 	group := proto.Group{Workload: r.Cell.Workload, GPU: r.Cell.GPU, Driver: r.Cell.Driver, ChunkSize: r.Cell.ChunkSize, Env: r.Cell.Env}
-	if recording := r.Recording(); recording != nil {
-		group.CUDA, group.Torch = recording.Stack.CUDA, recording.Stack.Torch
+	if stack := r.stack(); stack != nil {
+		group.CUDA, group.Torch = stack.CUDA, stack.Torch
 	}
 	return group
+}
+
+// stack is what the record's numbers were measured on; nil until something was.
+func (r *Record) stack() *proto.Stack {
+	if recording := r.Recording(); recording != nil {
+		return &recording.Stack
+	}
+	for i := range r.Runs {
+		switch r.Runs[i].Outcome.Verdict() {
+		case proto.VerdictPass, proto.VerdictFail:
+			return &r.Runs[i].Stack
+		}
+	}
+	return nil
 }
 
 // GroupOf is the key of the coefficients that r belongs to.
@@ -34,9 +49,9 @@ func GroupOf(r *Record) GroupKey {
 	return groupKey(r.Key.Origin, r.Cell.QuotaKind, r.Group())
 }
 
-// FamilyOf is GroupOf without the versions of CUDA and torch: it is known before
-// anything was run, so it tells which cells a group still waits for.
-func FamilyOf(r *Record) GroupKey {
+// AwaitedGroupOf is GroupOf without the versions of CUDA and torch: it is known
+// before anything was run, so it tells which cells a group still waits for.
+func AwaitedGroupOf(r *Record) GroupKey {
 	group := r.Group()
 	group.CUDA, group.Torch = "", ""
 	return groupKey(r.Key.Origin, r.Cell.QuotaKind, group)

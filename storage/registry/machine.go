@@ -24,6 +24,7 @@ type Machine struct {
 	records      cow[Key, *Record]
 	coefficients cow[GroupKey, *CoefficientSet]
 	history      cow[GroupKey, []*CoefficientSet]
+	programs     cow[FamilyKey, *Program]
 	members      cow[string, Member]
 }
 
@@ -75,6 +76,8 @@ func (m *Machine) dispatchLocked(cmd Command) Reply {
 		return m.takeResultLocked(cmd.TakeResult)
 	case cmd.SetPrediction != nil:
 		return m.setPredictionLocked(cmd.SetPrediction)
+	case cmd.SetProgram != nil:
+		return m.setProgramLocked(cmd.SetProgram)
 	case cmd.Settle != nil:
 		return m.settleLocked(cmd.Settle)
 	case cmd.SetCoefficients != nil:
@@ -98,6 +101,7 @@ func (m *Machine) View() View {
 		Records:      m.records.share(),
 		Coefficients: m.coefficients.share(),
 		History:      m.history.share(),
+		Programs:     m.programs.share(),
 		Members:      m.members.share(),
 		Late:         m.late,
 	}

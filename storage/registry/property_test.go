@@ -133,6 +133,21 @@ func TestRandomCommandStreams(t *testing.T) {
 				trace := proto.Digest(rapid.SampledFrom([]string{"d0", "d1"}).Draw(t, "trace"))
 				s.apply(Command{SetPrediction: &SetPrediction{Key: keyOf(pick()), Prediction: proto.Prediction{Trace: trace}}})
 			},
+			"predict by program": func(t *rapid.T) {
+				digest := proto.Digest(rapid.SampledFrom([]string{"p0", "p1"}).Draw(t, "program"))
+				s.apply(Command{SetPrediction: &SetPrediction{Key: keyOf(pick()), Prediction: proto.Prediction{Program: digest}}})
+			},
+			"program": func(t *rapid.T) {
+				inputs := rapid.SliceOfN(rapid.SampledFrom([]proto.Digest{"d0", "d1", "d2"}), 1, 3).Draw(t, "inputs")
+				s.apply(program(inputs, func(c *SetProgram) {
+					switch rapid.IntRange(0, 3).Draw(t, "form") {
+					case 0:
+						c.Program, c.Domains, c.Refused, c.NeedMore = "", nil, "they differ", rapid.Bool().Draw(t, "more")
+					case 1:
+						c.Stale = "sizes differ"
+					}
+				}))
+			},
 			"settle": func(t *rapid.T) {
 				n := pick()
 				runs := 0

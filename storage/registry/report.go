@@ -74,8 +74,9 @@ func (r *Record) report() proto.CellReport {
 	if row.Env == nil {
 		row.Env = map[string]string{}
 	}
-	if r.Prediction != nil {
-		row.PredictedBytes = r.Prediction.Boundary.Boundary
+	if p := r.Prediction; p != nil {
+		row.PredictedBytes, row.PredictedFrom, row.Program = p.Boundary.Boundary, r.PredictedFrom(), p.Program
+		row.PredictedPeakAllocated, row.PredictedPeakReserved = p.PeakAllocated, p.PeakReserved
 	}
 	if r.Settled != nil {
 		row.Boundary, row.Reason = r.Settled.Boundary, r.Settled.Reason
@@ -87,15 +88,13 @@ func (r *Record) report() proto.CellReport {
 		if run.Kind == proto.TaskProbe {
 			row.Probes++
 		}
-		if verdict := run.Outcome.Verdict(); row.Stack == nil && (verdict == proto.VerdictPass || verdict == proto.VerdictFail) {
-			row.Stack = &run.Stack
-		}
 	}
+	row.Stack = r.stack()
 	if recording := r.Recording(); recording != nil {
 		row.PeakAllocated = known(recording.Meters.PeakAllocated)
 		row.PeakReserved = known(recording.Meters.PeakReserved)
 		row.ProcessPeak = known(recording.Meters.ProcessPeak)
-		row.Trace, row.Stack = recording.Trace, &recording.Stack
+		row.Trace = recording.Trace
 	}
 	return row
 }

@@ -125,8 +125,8 @@ func TestGroupOfTakesTheStackOfTheRecording(t *testing.T) {
 	if after := GroupOf(r); after == before || !strings.Contains(after.Group, `"torch":"2.11.0"`) {
 		t.Fatalf("%+v", after)
 	}
-	if FamilyOf(r) != before {
-		t.Fatalf("family %+v, want %+v", FamilyOf(r), before)
+	if AwaitedGroupOf(r) != before {
+		t.Fatalf("family %+v, want %+v", AwaitedGroupOf(r), before)
 	}
 }
 

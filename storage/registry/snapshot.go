@@ -38,6 +38,7 @@ type snapshotLine struct {
 	Record       *Record         `json:"record,omitempty"`
 	History      *CoefficientSet `json:"history,omitempty"`
 	Coefficients *CoefficientSet `json:"coefficients,omitempty"`
+	Program      *Program        `json:"program,omitempty"`
 	Member       *Member         `json:"member,omitempty"`
 	End          *snapshotEnd    `json:"end,omitempty"`
 }
@@ -90,6 +91,9 @@ func (v View) writeTo(s *snapshotWriter) {
 			s.line(snapshotLine{History: set})
 		}
 		s.line(snapshotLine{Coefficients: v.Coefficients[key]})
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(v.Programs), FamilyKey.Compare) {
+		s.line(snapshotLine{Program: v.Programs[key]})
 	}
 	for _, id := range slices.Sorted(maps.Keys(v.Members)) {
 		member := v.Members[id]
@@ -145,7 +149,7 @@ func (m *Machine) Restore(r io.Reader) error {
 	defer m.mu.Unlock()
 	m.appliedIndex, m.appliedTime, m.late = next.appliedIndex, next.appliedTime, next.late
 	m.sweeps, m.records, m.members = next.sweeps, next.records, next.members
-	m.coefficients, m.history = next.coefficients, next.history
+	m.coefficients, m.history, m.programs = next.coefficients, next.history, next.programs
 	return nil
 }
 
@@ -225,6 +229,8 @@ func (m *Machine) readLine(line snapshotLine) bool {
 		m.history.put(line.History.Key, append(m.history.m[line.History.Key], line.History))
 	case line.Coefficients != nil:
 		m.coefficients.put(line.Coefficients.Key, line.Coefficients)
+	case line.Program != nil:
+		m.programs.put(line.Program.Family, line.Program)
 	case line.Member != nil:
 		m.members.put(line.Member.ID, *line.Member)
 	default:

@@ -18,6 +18,8 @@ func fullLog(t reporter) *log {
 	l.apply(add)
 	l.apply(take(result(l.issue(record(64))[0], proto.OutcomePass)))
 	l.apply(Command{SetPrediction: &SetPrediction{Key: keyOf(64), Prediction: proto.Prediction{Trace: "d0"}}})
+	l.apply(program([]proto.Digest{"d1", "d0"}, nil))
+	l.apply(program([]proto.Digest{"d0", "d1"}, func(c *SetProgram) { c.Stale = "sizes differ" }))
 	l.apply(settle(64, 1, proto.CellPredicted))
 	l.issue(record(32), probe(32, proto.GiB))
 	l.apply(coefficients(l, 1.0/3, "m-a"))

@@ -70,7 +70,8 @@ type Record struct {
 	// reopened by a new sweep: they stay evidence, but a limit on repeats
 	// counts from here, or a failed cell would be given up again at once.
 	RunsBefore int `json:"runs_before,omitempty"`
-	// Prediction is read off the recording by replay; nil until then.
+	// Prediction is read off by replay, of this cell's recording or of what
+	// stands in for it; nil until then.
 	Prediction *proto.Prediction `json:"prediction,omitempty"`
 	// Settled is set once and stays, unless a new sweep reopens the record
 	// (see AddSweep); nil while the cell is in work.
@@ -133,7 +134,9 @@ type View struct {
 	// it, oldest first, at most HistoryLimit.
 	Coefficients map[GroupKey]*CoefficientSet
 	History      map[GroupKey][]*CoefficientSet
-	Members      map[string]Member
+	// Programs are the newest of each family.
+	Programs map[FamilyKey]*Program
+	Members  map[string]Member
 	// Late counts results for cells or tasks that the registry never knew.
 	Late int
 }
