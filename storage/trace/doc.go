@@ -1,5 +1,6 @@
 // Package trace owns the allocator traces of runs: their file format and the
-// store that keeps them, with the evidence of results beside them.
+// store that keeps them, with the evidence of results and the programs that were
+// made from traces beside them.
 //
 // A trace file is Parquet with zstd: one row an event of the caching
 // allocator, in order, in the columns action, addr, size, stream and
@@ -9,8 +10,8 @@
 //
 // A Store names every object by the SHA-256 of its bytes, so that putting
 // twice is harmless, an object can be checked by anyone, and nothing in a name
-// needs escaping: traces/<digest>.parquet and evidence/<digest>.json. A put
-// returns only after the stored bytes were read back and hashed; a read never
+// needs escaping: traces/<digest>.parquet, evidence/<digest>.json and
+// programs/<digest>.json. A put returns only after the stored bytes were read back and hashed; a read never
 // hands out bytes of another hash as good.
 //
 // The package refuses to know where objects lie: that is a Driver (s3x for S3,

@@ -13,6 +13,8 @@ const (
 	traceSuffix    = ".parquet"
 	evidencePrefix = "evidence/"
 	evidenceSuffix = ".json"
+	programPrefix  = "programs/"
+	programSuffix  = ".json"
 	canaryPrefix   = "canary/"
 )
 
@@ -51,6 +53,7 @@ func ValidDigest(d proto.Digest) bool {
 
 func traceKey(d proto.Digest) string    { return tracePrefix + string(d) + traceSuffix }
 func evidenceKey(d proto.Digest) string { return evidencePrefix + string(d) + evidenceSuffix }
+func programKey(d proto.Digest) string  { return programPrefix + string(d) + programSuffix }
 
 // digestOfKey takes a trace's digest out of its key; false for foreign objects.
 func digestOfKey(key string) (proto.Digest, bool) {

@@ -87,6 +87,34 @@ func storeEvidence(t *testing.T, d trace.Driver) {
 	}
 }
 
+func storeProgram(t *testing.T, d trace.Driver) {
+	store := trace.NewStore(d)
+	text := []byte(`{"version":1,"pieces":[]}`)
+	digest, err := store.PutProgram(t.Context(), text)
+	if err != nil || digest != trace.DigestOf(text) {
+		t.Fatalf("digest %s, %v", digest, err)
+	}
+	if again, err := store.PutProgram(t.Context(), text); err != nil || again != digest {
+		t.Errorf("stored twice: %s, %v", again, err)
+	}
+	if got, err := store.GetProgram(t.Context(), digest); err != nil || !bytes.Equal(got, text) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	key := "programs/" + string(digest) + ".json"
+	if err := d.Put(t.Context(), key, bytes.NewReader(text[1:]), trace.Info{Size: proto.Bytes(len(text) - 1), SHA256: digest}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.GetProgram(t.Context(), digest); !errors.Is(err, trace.ErrCorrupt) {
+		t.Errorf("cut short: %v", err)
+	}
+	if _, err := store.PutProgram(t.Context(), text); err != nil {
+		t.Errorf("heal: %v", err)
+	}
+	if _, err := store.GetProgram(t.Context(), digest); err != nil {
+		t.Errorf("healed: %v", err)
+	}
+}
+
 // storeCorrupt damages a stored trace in every way that a disk, a proxy or a
 // server has been seen to, and stores it again.
 func storeCorrupt(t *testing.T, d trace.Driver) {
@@ -151,6 +179,9 @@ func storeMissing(t *testing.T, d trace.Driver) {
 		}
 		if _, err := store.GetEvidence(t.Context(), digest); !errors.Is(err, trace.ErrNotFound) {
 			t.Errorf("evidence %q: %v", digest, err)
+		}
+		if _, err := store.GetProgram(t.Context(), digest); !errors.Is(err, trace.ErrNotFound) {
+			t.Errorf("program %q: %v", digest, err)
 		}
 	}
 }

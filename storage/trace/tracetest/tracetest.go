@@ -34,6 +34,7 @@ func Run(t *testing.T, open func(t *testing.T) trace.Driver) {
 		"driver/cancelled":        cancelled,
 		"store/trace":             storeTrace,
 		"store/evidence":          storeEvidence,
+		"store/program":           storeProgram,
 		"store/same trace twice":  storeTwice,
 		"store/corrupt":           storeCorrupt,
 		"store/foreign":           storeForeign,
