@@ -28,10 +28,10 @@ type place struct {
 
 // places has every package of the tree. A new package gets its line here first.
 var places = map[string]place{
-	"proto":           {layer: words},
-	"allocator":       {layer: words},
-	"fit":             {layer: words},
-	"agent/runner":    {layer: words},
+	"proto":        {layer: words},
+	"allocator":    {layer: words},
+	"fit":          {layer: words},
+	"agent/runner": {layer: words},
 
 	"matrix":           {layer: domain},
 	"queue":            {layer: domain},
