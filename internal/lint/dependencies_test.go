@@ -100,11 +100,7 @@ func TestDependencies(t *testing.T) {
 			importers[d.module] = append(importers[d.module], p.dir)
 		}
 		for importPath, file := range imports(p.tests()) {
-			d := owner(importPath)
-			if d != nil && places[p.dir].layer == wiring {
-				continue // an end-to-end test opens what a dead fleet left on disk
-			}
-			if thirdParty(importPath) && (d == nil || !d.tests && !slices.Contains(d.product, p.dir)) {
+			if d := owner(importPath); thirdParty(importPath) && (d == nil || !d.tests && !slices.Contains(d.product, p.dir)) {
 				t.Errorf("%s: no test here may import %s", file, importPath)
 			}
 		}
