@@ -45,7 +45,6 @@ var exceptions = []exception{
 	{ruleFields, "proto Evidence", "a document: all that was seen of one run, flat"},
 	{ruleFields, "proto Result", "a document: identity, evidence and judgement of one run"},
 	{ruleFields, "storage/registry Run", "a document: what the registry keeps of a result"},
-	{ruleParameters, "coordinator/plan searchOn", "one cell's record with what decide already read off it; a struct for two callers says no more"},
 	{ruleImport, "agent/gpu/gpu_test.go unsafe", "it holds the layout of the NVML structs to the C ones"},
 	{ruleImport, "storage/trace/s3x/s3x_test.go log", "net/http takes no other logger for its server's errors"},
 	{ruleBackground, "internal/natsserver/natsserver.go", "nats-server's logger interface passes no context"},

@@ -98,7 +98,6 @@ var forbiddenImports = map[string]string{
 	"expvar":    "the injected Prometheus registry",
 	"plugin":    "nothing",
 	"unsafe":    "nothing; only the NVML binding has a reason",
-	"sort":      "slices",
 }
 
 func TestForbiddenImports(t *testing.T) {
