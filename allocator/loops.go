@@ -45,19 +45,24 @@ func agree(a, b []step) int {
 }
 
 // turnLength is the length of the body that the long run repeats from j on, 0
-// where it repeats none: further turns equal the one before, and behind them
-// the rest of the short run follows for at least a turn.
+// where it repeats none: further turns equal the one before, and the rest of the
+// short run follows behind them, the further the better.
 func turnLength(rest, long []step, j, turns int) int {
+	best, reach := 0, 0
 	for p := 1; p <= j && j+turns*p <= len(long); p++ {
 		if agree(long[j:j+turns*p], long[j-p:]) < turns*p {
 			continue
 		}
 		after := long[j+turns*p:]
-		if n := agree(rest, after); n >= p || n == len(rest) && n == len(after) {
+		n := agree(rest, after)
+		if n == len(rest) && n == len(after) {
 			return p
 		}
+		if n > reach {
+			best, reach = p, n
+		}
 	}
-	return 0
+	return best
 }
 
 // middle finds where further turns go: behind the middle turn of those that end
