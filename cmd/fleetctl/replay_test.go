@@ -75,7 +75,7 @@ func (r realRun) leftOut() string {
 		return "another program than the traces'"
 	case r.Outcome == "error":
 		return "the run never started: its settings were refused"
-	case r.CapKind == "none" && r.Reserved > 140<<30:
+	case r.CapKind == "none" && r.Reserved > 130<<30:
 		return "no cap: it met the physical end of the card"
 	}
 	for name := range r.Env {
