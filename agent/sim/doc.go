@@ -1,10 +1,12 @@
 // Package sim is a simulated GPU: a runner process that speaks the protocol of
 // package runner and answers from recordings of the real ESMFold on one NVIDIA
 // H200 (traces/, made under default settings without a limit), replayed through
-// the model of the caching allocator. It refuses to invent: a cell without a
-// recording, a parameter or a variable whose effect was not recorded is answered
-// as unsupported, never estimated. Its hello says simulated, so that nothing of
-// it can be taken for a measurement.
+// the model of the caching allocator. Between the recorded lengths it plays the
+// allocation programs that the recordings give (programs/), whose sizes are
+// exact. It refuses to invent: a cell outside their domain, a parameter or a
+// variable whose effect was not recorded is answered as unsupported, never
+// estimated. Its hello says simulated, so that nothing of it can be taken for a
+// measurement.
 //
 // What is modelled beside the allocator:
 //

@@ -49,6 +49,15 @@ func Recorded() []string {
 	return names
 }
 
+// runOf is the run of a cell: its recording, or else what the programs of the
+// recordings make of it.
+func runOf(seqLen, batch, chunk int) (r recording, found bool, err error) {
+	if r, found, err = load(seqLen, batch, chunk); found || err != nil {
+		return r, found, err
+	}
+	return fromProgram(seqLen, batch, chunk)
+}
+
 // load reads the recording of a cell; found is false when there is none.
 func load(seqLen, batch, chunk int) (r recording, found bool, err error) {
 	name := "traces/" + traceName(seqLen, batch, chunk) + ".parquet"

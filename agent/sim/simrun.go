@@ -107,13 +107,13 @@ func (r *run) prepare() (w world, rejected *rejection, err error) {
 		return w, rejected, nil
 	}
 	var found bool
-	w.recording, found, err = load(req.SeqLen, req.Batch, req.ChunkSize)
+	w.recording, found, err = runOf(req.SeqLen, req.Batch, req.ChunkSize)
 	if err != nil {
 		return w, nil, err
 	}
 	if !found {
-		return w, unsupported("no recording of L%d B%d chunk %d: simulated agents answer for %s; other cells need a real GPU",
-			req.SeqLen, req.Batch, req.ChunkSize, strings.Join(Recorded(), ", ")), nil
+		return w, unsupported("no recording of L%d B%d chunk %d: simulated agents answer for %s, and for %s; other cells need a real GPU",
+			req.SeqLen, req.Batch, req.ChunkSize, strings.Join(Programs(), "; "), strings.Join(Recorded(), ", ")), nil
 	}
 	w.context = w.meta.Context + r.Config.ContextOffset + w.effect.context
 	w.outsideNow = w.outside + r.Config.ContextOffset + w.effect.outside
