@@ -64,7 +64,7 @@ func TestExamplesHold(t *testing.T) {
 			"L128 B2 580.159.04", "L256 B2 c64 580.159.04",
 		}},
 		{"sixty.yaml", 60, []string{
-			"L704 B1 c64 580.159.04 PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128", "L128 B1 580.159.04",
+			"L768 B1 c64 580.159.04 PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128", "L320 B1 580.159.04",
 		}},
 	}
 	for _, test := range tests {
