@@ -154,17 +154,16 @@ func outcomeOf(r allocator.ReplayResult) string {
 	return "ok"
 }
 
-func (r *recorded) boundary() (boundaryDocument, error) {
-	o := allocator.SweepOptions{Settings: r.wanted, Recorded: r.recorded, Overhead: r.overhead}
-	if r.kind != proto.QuotaAllocator {
+// boundary maps the outcome over all quotas; it also returns the replay without
+// one. checked comes first where there is a recording to check.
+func (r *recorded) boundary() (boundaryDocument, allocator.ReplayResult, error) {
+	o := allocator.SweepOptions{Settings: r.wanted, Recorded: r.recorded, Overhead: r.overhead, DeviceTotal: r.total}
+	if r.kind != proto.QuotaAllocator && r.kind != "" {
 		o.Kind = allocator.SweepDevice
-	}
-	if _, err := r.checked(); err != nil {
-		return boundaryDocument{}, err
 	}
 	s, err := r.program.Sweep(o)
 	if err != nil {
-		return boundaryDocument{}, err
+		return boundaryDocument{}, allocator.ReplayResult{}, err
 	}
 	d := boundaryDocument{Replays: s.Replays, Layout: s.LayoutSensitive, SelfCheck: s.SelfCheckMismatches, Boundary: proto.Boundary{
 		Boundary: proto.Bytes(s.Boundary), LowestPass: proto.Bytes(s.LowestPass), NoRetry: proto.Bytes(s.NoRetry),
@@ -172,7 +171,7 @@ func (r *recorded) boundary() (boundaryDocument, error) {
 	for _, b := range s.FailBands {
 		d.FailBands = append(d.FailBands, proto.Band{From: proto.Bytes(b.From), To: proto.Bytes(b.To)})
 	}
-	return d, nil
+	return d, s.Uncapped, nil
 }
 
 // fetchTrace downloads a trace to a temporary name beside out, checks it

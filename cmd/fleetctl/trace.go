@@ -11,7 +11,7 @@ import (
 func (a *app) traceCommand() *cobra.Command {
 	c := &cobra.Command{Use: "trace", Short: "Recorded allocator traces: list, fetch, replay"}
 	a.serverFlag(c)
-	c.AddCommand(a.traceListCommand(), a.traceGetCommand(), a.traceReplayCommand(), a.traceBoundaryCommand())
+	c.AddCommand(a.traceListCommand(), a.traceGetCommand(), a.traceReplayCommand(), a.traceBoundaryCommand(), a.traceWhatIfCommand())
 	return c
 }
 
@@ -138,7 +138,10 @@ func (a *app) traceBoundaryCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, err := r.boundary()
+			if _, err := r.checked(); err != nil {
+				return err
+			}
+			d, _, err := r.boundary()
 			if err != nil {
 				return err
 			}

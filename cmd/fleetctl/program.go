@@ -1,0 +1,215 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/oomfleet/oomfleet/allocator"
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/trace"
+)
+
+// programFile is what `program build` writes: a workload's allocation programs
+// and what of its runs they came from.
+type programFile struct {
+	Version  int            `json:"version"`
+	Workload proto.Workload `json:"workload"`
+	Stack    proto.Stack    `json:"stack"`
+	Origin   proto.Origin   `json:"origin,omitempty"`
+	// Outside is what the process held beside the allocator, the most of any
+	// recording; 0 when no recording says. Total is the card's.
+	Outside proto.Bytes       `json:"outside_allocator_bytes,omitempty"`
+	Total   proto.Bytes       `json:"device_total_bytes,omitempty"`
+	Family  *allocator.Family `json:"programs"`
+}
+
+const programVersion = 1
+
+func (a *app) programCommand() *cobra.Command {
+	c := &cobra.Command{Use: "program", Short: "Allocation programs: a few recordings say what every longer run allocates"}
+	c.AddCommand(a.programBuildCommand(), a.programPredictCommand())
+	return c
+}
+
+func (a *app) programBuildCommand() *cobra.Command {
+	var out string
+	c := &cobra.Command{Use: "build TRACE...", Short: "Build a workload's programs from its recordings", Args: cobra.MinimumNArgs(1),
+		Long: `Build finds, for one workload, the sequence of allocations with each size as an
+exact polynomial in the sequence length, affine in the batch. Recordings that do
+different things, or too few of them, are refused with what is missing.`,
+		Example: "  fleetctl program build L128_B1.parquet L192_B1.parquet L256_B1.parquet L320_B1.parquet -o esmfold.program",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if out == "" {
+				return usagef("name the file to write with -o")
+			}
+			p, err := buildProgram(args)
+			if err != nil {
+				return wrongInput(err)
+			}
+			text, err := json.Marshal(p)
+			if err != nil {
+				return fmt.Errorf("encode the program: %w", err)
+			}
+			if err := os.WriteFile(out, append(text, '\n'), 0o644); err != nil {
+				return fmt.Errorf("write %s: %w", out, err)
+			}
+			if a.json {
+				return writeJSON(a.out, map[string]any{"file": out, "domains": domainsOf(p.Family), "recordings": len(args)})
+			}
+			fmt.Fprintf(a.out, "%s: %d recordings of %s\n", out, len(args), p.Workload)
+			for _, d := range domainsOf(p.Family) {
+				fmt.Fprintln(a.out, "  "+d)
+			}
+			return nil
+		}}
+	c.Flags().StringVarP(&out, "output", "o", "", "file to write (required)")
+	return c
+}
+
+func domainsOf(f *allocator.Family) []string {
+	out := []string{}
+	for _, d := range f.Domains() {
+		out = append(out, d.String())
+	}
+	return out
+}
+
+// buildProgram reads and checks recordings of one workload and builds from them.
+func buildProgram(paths []string) (*programFile, error) {
+	p := &programFile{Version: programVersion}
+	var recordings []allocator.Recording
+	for i, path := range paths {
+		events, meta, err := trace.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		name := filepath.Base(path)
+		if meta.Cell.SeqLen == 0 || meta.Cell.Batch == 0 {
+			return nil, fmt.Errorf("%s does not say its sequence length and batch", name)
+		}
+		settings, err := allocator.ParseSettings(meta.Settings[allocator.EnvConf])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		check, err := allocator.SelfCheck(events, settings)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if check.Mismatches > 0 {
+			return nil, fmt.Errorf("%s fails its self-check (%s): nothing is built from it", name, check.First)
+		}
+		if i == 0 {
+			p.Workload, p.Stack, p.Origin, p.Total = meta.Cell.Workload, meta.Stack, meta.Origin, meta.DeviceTotal
+		} else if !p.Workload.Equal(meta.Cell.Workload) || p.Stack != meta.Stack || p.Origin != meta.Origin {
+			return nil, fmt.Errorf("%s is of another workload, stack or origin than %s: build from one at a time", name, filepath.Base(paths[0]))
+		}
+		if outside, known := meta.OutsideAllocator(); known {
+			p.Outside = max(p.Outside, outside)
+		}
+		recordings = append(recordings, allocator.Recording{SeqLen: meta.Cell.SeqLen, Batch: meta.Cell.Batch, Chunk: meta.Cell.ChunkSize, Events: events})
+	}
+	var err error
+	if p.Family, err = allocator.BuildFamily(recordings); err != nil {
+		return nil, fmt.Errorf("no program: %w", err)
+	}
+	return p, nil
+}
+
+// readProgram reads a file of `program build`.
+func readProgram(path string) (*programFile, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the program: %w", err)
+	}
+	p := &programFile{}
+	if err := json.Unmarshal(text, p); err != nil {
+		return nil, fmt.Errorf("%s is not a program file: %w", path, err)
+	}
+	if p.Version != programVersion || p.Family == nil {
+		return nil, fmt.Errorf("%s is of program version %d, this build reads %d: build it again from the recordings", path, p.Version, programVersion)
+	}
+	return p, nil
+}
+
+// predictionDocument is the contract's answer of program predict.
+type predictionDocument struct {
+	boundaryDocument
+	PeakReserved  int64  `json:"peak_reserved_bytes"`
+	PeakAllocated int64  `json:"peak_allocated_bytes"`
+	InDomain      bool   `json:"in_domain"`
+	Tested        string `json:"tested"`
+}
+
+func (a *app) programPredictCommand() *cobra.Command {
+	var f replayFlags
+	var seqLen, batch, chunk int
+	c := &cobra.Command{Use: "predict FILE", Short: "Say which quotas a run that was never made needs", Args: cobra.ExactArgs(1),
+		Example: "  fleetctl program predict esmfold.program --seq-len 640 --batch 1",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if seqLen < 1 || batch < 1 || chunk < 0 {
+				return usagef("--seq-len and --batch are at least 1, --chunk-size at least 0")
+			}
+			p, err := readProgram(args[0])
+			if err != nil {
+				return wrongInput(err)
+			}
+			d, err := p.predict(f, seqLen, batch, chunk)
+			if err != nil {
+				return wrongInput(err)
+			}
+			if a.json {
+				return writeJSON(a.out, d)
+			}
+			t := newTable(a.out, "boundary", mib(d.Boundary.Boundary))
+			t.row("lowest pass", mib(d.LowestPass))
+			t.row("no-retry", mib(d.NoRetry))
+			t.row("fail bands", bands(d.Boundary))
+			t.row("peak reserved", mib(proto.Bytes(d.PeakReserved)))
+			t.row("peak allocated", mib(proto.Bytes(d.PeakAllocated)))
+			t.row("program", d.Tested)
+			if d.Layout {
+				t.row("note", "depends on the addresses that the driver hands out: some MiB either way")
+			}
+			return t.flush()
+		}}
+	fl := c.Flags()
+	fl.IntVar(&seqLen, "seq-len", 0, "sequence length in residues (required)")
+	fl.IntVar(&batch, "batch", 1, "sequences at once")
+	fl.IntVar(&chunk, "chunk-size", 0, "trunk chunk size, 0 for none")
+	f.add(c, false)
+	c.MarkFlagRequired("seq-len")
+	return c
+}
+
+func (p *programFile) predict(f replayFlags, seqLen, batch, chunk int) (predictionDocument, error) {
+	r := &recorded{total: int64(p.Total), overhead: int64(p.Outside)}
+	var err error
+	if r.kind, err = proto.ParseQuotaKind(f.capKind); err != nil {
+		return predictionDocument{}, err
+	}
+	if r.kind != proto.QuotaAllocator && p.Outside == 0 {
+		return predictionDocument{}, errors.New("no recording of this program says what the process held outside the allocator: only --cap-kind allocator can be predicted")
+	}
+	if err := r.settings(f.env); err != nil {
+		return predictionDocument{}, err
+	}
+	domain, err := p.Family.Domain(seqLen, batch, chunk)
+	if err != nil {
+		return predictionDocument{}, fmt.Errorf("%w; this program holds for %s", err, strings.Join(domainsOf(p.Family), "; "))
+	}
+	if r.program, err = p.Family.At(seqLen, batch, chunk); err != nil {
+		return predictionDocument{}, err
+	}
+	b, uncapped, err := r.boundary()
+	if err != nil {
+		return predictionDocument{}, err
+	}
+	return predictionDocument{boundaryDocument: b, PeakReserved: uncapped.PeakReserved, PeakAllocated: uncapped.PeakAllocated,
+		InDomain: true, Tested: string(domain.Tested)}, nil
+}
