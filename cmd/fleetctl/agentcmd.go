@@ -77,7 +77,7 @@ func (a *app) runAgent(ctx context.Context, fleet *config.Fleet, f agentFlags) (
 		f.workDir = filepath.Join(cache, "oomfleet", "agent-"+strings.ReplaceAll(f.card, "/", "-"))
 	}
 	if err := os.MkdirAll(f.workDir, 0o700); err != nil {
-		return fmt.Errorf("make the agent's work folder: %w", err)
+		return fmt.Errorf("make the agent's work folder: %w: name one that can be written with --work-dir", err)
 	}
 	cfg, closeCard, err := proberConfig(fleet, f)
 	if err != nil {
@@ -96,7 +96,7 @@ func (a *app) runAgent(ctx context.Context, fleet *config.Fleet, f agentFlags) (
 	}
 	q, err := natsq.Open(ctx, natsq.Config{URL: fleet.Queue.URL, Name: "agent", CredsFile: fleet.Queue.CredsFile, Lease: fleet.Queue.Lease, Log: log})
 	if err != nil {
-		return fmt.Errorf("open the queue: %w", err)
+		return fmt.Errorf("open the queue: %w: start it, or correct queue.url in the configuration", err)
 	}
 	defer q.Close()
 	reg := metrics()
@@ -108,7 +108,7 @@ func (a *app) runAgent(ctx context.Context, fleet *config.Fleet, f agentFlags) (
 	}
 	listener, err := net.Listen("tcp", f.metricsAddr)
 	if err != nil {
-		return fmt.Errorf("listen for /metrics: %w", err)
+		return fmt.Errorf("listen for /metrics: %w: name another address with --metrics-addr", err)
 	}
 	log.Info("metrics served", "address", listener.Addr().String())
 	return together(ctx,

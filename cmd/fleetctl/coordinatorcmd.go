@@ -64,6 +64,9 @@ in the file, start one of each --id; any one of them may be lost.`,
 func openTraces(ctx context.Context, t config.Traces) (*trace.Store, error) {
 	var driver trace.Driver
 	var err error
+	if t.URL != "" && (os.Getenv(config.EnvAccessKey) == "" || os.Getenv(config.EnvSecretKey) == "") {
+		return nil, usagef("the trace store's keys are missing: set $%s and $%s", config.EnvAccessKey, config.EnvSecretKey)
+	}
 	if t.Dir != "" {
 		driver, err = dir.New(t.Dir)
 	} else {
@@ -71,7 +74,7 @@ func openTraces(ctx context.Context, t config.Traces) (*trace.Store, error) {
 			AccessKey: os.Getenv(config.EnvAccessKey), SecretKey: os.Getenv(config.EnvSecretKey)})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the trace store: %w", err)
+		return nil, fmt.Errorf("open the trace store: %w: look at traces in the configuration, and at $%s and $%s", err, config.EnvAccessKey, config.EnvSecretKey)
 	}
 	store := trace.NewStore(driver)
 	if err := store.Canary(ctx); err != nil {
@@ -98,12 +101,12 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 	q, err := natsq.Open(ctx, natsq.Config{URL: fleet.Queue.URL, Name: "coordinator-" + me.ID, CredsFile: fleet.Queue.CredsFile,
 		Lease: fleet.Queue.Lease, Log: log})
 	if err != nil {
-		return fmt.Errorf("open the queue: %w", err)
+		return fmt.Errorf("open the queue: %w: start it, or correct queue.url in the configuration", err)
 	}
 	defer q.Close()
 	node, err := raftnode.Open(nodeConfig(fleet, me, log, reg))
 	if err != nil {
-		return fmt.Errorf("open the registry: %w", err)
+		return fmt.Errorf("open the registry of coordinator %s (its raft and data_dir are in the configuration): %w", me.ID, err)
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 	local := newReplica(node, fleet)
@@ -122,12 +125,13 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 	}
 	listener, err := net.Listen("tcp", address.Host)
 	if err != nil {
-		return fmt.Errorf("listen for the API: %w", err)
+		return fmt.Errorf("listen for the API: %w: end what uses the address, or change api of coordinator %s in the configuration", err, me.ID)
 	}
 	return together(ctx,
 		service.Run,
 		func(ctx context.Context) error { return serveHTTP(ctx, listener, handler) },
 		local.run,
+		node.Wait,
 		func(ctx context.Context) error { return local.awaitLeader(ctx, ready) },
 	)
 }

@@ -34,7 +34,7 @@ func (a *app) readMatrix(path string) ([]byte, error) {
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, wrongInput(fmt.Errorf("read the matrix file: %w", err))
+		return nil, wrongInput(fmt.Errorf("read the matrix file: %w: name one that can be read, or - for stdin", err))
 	}
 	return text, nil
 }

@@ -114,7 +114,7 @@ type Coordinator struct {
 func Read(path string) (*Fleet, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the fleet's configuration: %w", err)
+		return nil, fmt.Errorf("read the fleet's configuration: %w: name the file with --config", err)
 	}
 	f := &Fleet{}
 	d := yaml.NewDecoder(bytes.NewReader(text))

@@ -102,7 +102,7 @@ func New(cfg Config) (*Fleet, error) {
 		err = os.MkdirAll(f.dir, 0o700)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make the fleet's data folder: %w", err)
+		return nil, fmt.Errorf("make the fleet's data folder: %w: name one that can be written with --data-dir or $TMPDIR", err)
 	}
 	if err := os.MkdirAll(filepath.Join(f.dir, "logs"), 0o700); err != nil {
 		return nil, fmt.Errorf("make the log folder: %w", err)

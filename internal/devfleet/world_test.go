@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,10 +29,27 @@ const (
 	smallCells  = 18
 )
 
+// witness makes the test cache know that these tests depend on all of the tree,
+// which they run and do not import.
+var witness = sync.OnceValue(func() error {
+	return filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "bin") {
+			return fs.SkipDir
+		}
+		if err == nil && d.Type().IsRegular() {
+			os.Stat(path) //nolint:errcheck // asking is the point
+		}
+		return err
+	})
+})
+
 // binary is a program file of this test's own, so that its processes, and
 // theirs, can be told from all others by /proc/PID/exe.
 func binary(t *testing.T) string {
 	t.Helper()
+	if err := witness(); err != nil {
+		t.Fatal(err)
+	}
 	path := filepath.Join(t.TempDir(), "fleetctl")
 	if err := os.Link(filepath.Join(built, "fleetctl"), path); err != nil {
 		t.Fatal(err)
@@ -101,8 +119,6 @@ func await(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-limit.C:
 			t.Fatalf("waited %s in vain: %s", patience, what)
-		case <-t.Context().Done():
-			t.Fatalf("test ended while waiting: %s", what)
 		case <-tick.C:
 		}
 	}
@@ -137,46 +153,92 @@ func command(t *testing.T, program string, env []string, args ...string) said {
 	return said{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// begun is a command that runs.
+// begun is a command that runs, with its input held open.
 type begun struct {
 	cmd  *exec.Cmd
 	temp string // its folder for temporary files
-	out  bytes.Buffer
-	err  string // file
+	out  *lines
+	errs *lines
+}
+
+// lines collects what a process writes, and says when it has written a line.
+type lines struct {
+	mu    sync.Mutex // guards text
+	text  []byte
+	first chan struct{} // closed once there is a whole line
+}
+
+func newLines() *lines { return &lines{first: make(chan struct{})} }
+
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := bytes.IndexByte(l.text, '\n') >= 0
+	l.text = append(l.text, p...)
+	if !before && bytes.IndexByte(l.text, '\n') >= 0 {
+		close(l.first)
+	}
+	return len(p), nil
+}
+
+// String is all that was written so far.
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.text)
 }
 
 // begin starts a command, which is killed at the end of the test.
 func begin(t *testing.T, program string, args ...string) *begun {
 	t.Helper()
-	b := &begun{cmd: exec.Command(program, args...), temp: t.TempDir(), err: filepath.Join(t.TempDir(), "stderr")}
-	errs, err := os.Create(b.err)
+	return beginAs(t, program, program, args...)
+}
+
+// beginAs starts a command that comes to run the program.
+func beginAs(t *testing.T, program, starter string, args ...string) *begun {
+	t.Helper()
+	b := &begun{cmd: exec.Command(starter, args...), temp: t.TempDir(), out: newLines(), errs: newLines()}
+	b.cmd.Stdout, b.cmd.Stderr = b.out, b.errs
+	b.cmd.Env = append(os.Environ(), "TMPDIR="+b.temp)
+	b.cmd.WaitDelay = time.Second // what it has started may hold its output
+	stdin, err := b.cmd.StdinPipe()
+	if err == nil {
+		err = b.cmd.Start()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer errs.Close()
-	b.cmd.Stdout, b.cmd.Stderr = &b.out, errs
-	b.cmd.Env = append(os.Environ(), "TMPDIR="+b.temp)
-	if err := b.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
+		stdin.Close()
 		if b.cmd.ProcessState == nil {
 			b.cmd.Process.Kill()
 			b.cmd.Wait()
 		}
-		gone(t, program)
+		await(t, fmt.Sprintf("process %d ends", b.cmd.Process.Pid), func() bool {
+			return !slices.ContainsFunc(living(t, program), func(p proc) bool { return p.pid == b.cmd.Process.Pid })
+		})
 	})
 	return b
 }
 
-// errors is what the command has written to stderr so far.
-func (b *begun) errors() string {
-	text, err := os.ReadFile(b.err)
-	if err != nil {
-		return err.Error()
+// ready waits for the first line, the address of a server.
+func (b *begun) ready(t *testing.T) string {
+	t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case <-b.out.first:
+		line, _, _ := strings.Cut(b.out.String(), "\n")
+		return line
+	case <-limit.C:
+		t.Fatalf("not ready after %s: %s", patience, b.errors())
+		return ""
 	}
-	return string(text)
 }
+
+// errors is what the command has written to stderr so far.
+func (b *begun) errors() string { return b.errs.String() }
 
 // wait waits for the command's end and returns its exit code.
 func (b *begun) wait(t *testing.T) int {

@@ -1,8 +1,10 @@
 package raftnode
 
 import (
+	"errors"
 	"io"
 	"log/slog"
+	"net"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -24,6 +26,9 @@ type sink struct{ to *slog.Logger }
 // Accept is called for each line.
 func (s sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 	for i, arg := range args {
+		if err, ok := arg.(error); ok && errors.Is(err, net.ErrClosed) {
+			level = hclog.Debug // the node is being closed
+		}
 		if format, ok := arg.(hclog.Format); ok && len(format) > 0 {
 			args[i] = slog.AnyValue(format[1:])
 		}

@@ -24,8 +24,8 @@ type Node struct {
 	metrics   *metrics
 	lead      lead
 	calls     calls
-	closeOnce sync.Once
-	closeErr  error
+	disk      *disk
+	close     func() error // once
 }
 
 // Open opens the data folder, forms the cluster if the folder is empty, and
@@ -40,6 +40,7 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, logger: cfg.Logger, addresses: map[raft.ServerID]raft.ServerAddress{}}
+	n.close = sync.OnceValue(n.shutdown)
 	if n.logger == nil {
 		n.logger = slog.New(slog.DiscardHandler)
 	}
@@ -86,7 +87,8 @@ func (n *Node) start(logger hclog.Logger) error {
 	if err := n.bootstrap(config, transport, cluster); err != nil {
 		return errors.Join(err, transport.Close())
 	}
-	r, err := raft.NewRaft(config, n.fsm, n.store.log, n.store.log, n.store.snapshots, transport)
+	n.disk = newDisk(n.store)
+	r, err := raft.NewRaft(config, n.fsm, n.disk, n.disk, n.store.snapshots, transport)
 	if err != nil {
 		file, openErr := n.store.snapshots.lastOpened()
 		if why := errors.Join(openErr, n.fsm.restoreErr); why != nil {
@@ -182,22 +184,26 @@ func (n *Node) Changed(after uint64) <-chan struct{} { return n.fsm.changed(afte
 // Close hands leadership to another server if there is one, ends everything
 // that Open started and waits for it. Proposals under way return. It may be
 // called again and then returns the same.
-func (n *Node) Close() error {
-	n.closeOnce.Do(func() {
-		n.metrics.unregister()
+func (n *Node) Close() error { return n.close() }
+
+func (n *Node) shutdown() error {
+	n.metrics.unregister()
+	if n.disk.isBroken() {
+		n.calls.refuse() // raft answers nobody any more
+	} else {
 		n.calls.join()
-		if n.raft.State() == raft.Leader && len(n.addresses) > 1 {
-			if err := n.raft.LeadershipTransfer().Error(); err != nil {
-				n.logger.Info("leadership was not handed over; the others will elect", "error", err)
-			}
+	}
+	close(n.disk.ended)
+	if n.raft.State() == raft.Leader && len(n.addresses) > 1 {
+		if err := n.raft.LeadershipTransfer().Error(); err != nil {
+			n.logger.Info("leadership was not handed over; the others will elect", "error", err)
 		}
-		done := n.raft.Shutdown()
-		err := n.stream.Close() // ends calls under way, or Shutdown would wait for them
-		err = errors.Join(err, done.Error())
-		n.lead.stop()
-		n.closeErr = errors.Join(err, n.release())
-	})
-	return n.closeErr
+	}
+	done := n.raft.Shutdown()
+	err := n.stream.Close() // ends calls under way, or Shutdown would wait for them
+	err = errors.Join(err, done.Error())
+	n.lead.stop()
+	return errors.Join(err, n.release())
 }
 
 // release gives back files and the port, as far as they were opened.

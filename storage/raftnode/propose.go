@@ -110,10 +110,15 @@ func (c *calls) start(begin func() raft.Future) (done <-chan error, ok bool) {
 }
 
 func (c *calls) join() {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
+	c.refuse()
 	c.wg.Wait()
+}
+
+// refuse makes start fail from now on.
+func (c *calls) refuse() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
 }
 
 // translate turns raft's errors into the registry's.

@@ -36,7 +36,7 @@ func openStore(dir string, logger hclog.Logger) (_ *store, err error) {
 		}
 	}()
 	if err := os.MkdirAll(s.logDir(), 0o750); err != nil {
-		return nil, fmt.Errorf("make data folder: %w", err)
+		return nil, fmt.Errorf("make data folder %s: %w", dir, err)
 	}
 	if s.lock, err = lockFolder(dir); err != nil {
 		return nil, err
@@ -45,7 +45,10 @@ func openStore(dir string, logger hclog.Logger) (_ *store, err error) {
 	// open, and its lock would make the next open in this process wait for
 	// ever.
 	s.log, err = wal.Open(s.logDir(), wal.WithMetaStore(s.meta), wal.WithSegmentSize(segmentSize), wal.WithLogger(logger.Named("wal")))
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
+		return nil, fmt.Errorf("open the log in %s, which needs %d MiB: free disk space: %w", s.logDir(), segmentSize>>20, err)
+	case err != nil:
 		return nil, s.damaged(s.logDir(), err)
 	}
 	files, err := raft.NewFileSnapshotStoreWithLogger(dir, retained, logger.Named("snapshot"))
@@ -162,8 +165,11 @@ func (s *store) checkMeta() error {
 
 // term is the last term that this node took part in, 0 for a fresh folder.
 func (s *store) term() (uint64, error) {
-	return s.log.GetUint64([]byte("CurrentTerm")) // raft's own key
+	return s.log.GetUint64([]byte(termKey))
 }
+
+// termKey is raft's own name for it.
+const termKey = "CurrentTerm"
 
 // damaged names the file and says how to recover.
 func (s *store) damaged(file string, why error) error {

@@ -48,6 +48,9 @@ func New(root string) (*Driver, error) {
 	}
 	d := &Driver{root: abs}
 	if err := os.MkdirAll(d.path(tempDir), 0o755); err != nil {
+		if errors.Is(err, fs.ErrNotExist) { // it cannot be made: nothing that could be missing
+			err = fmt.Errorf("%w: %w", fs.ErrPermission, err)
+		}
 		return nil, fmt.Errorf("open trace folder %s: %w", abs, classify(err))
 	}
 	unfinished, err := os.ReadDir(d.path(tempDir))

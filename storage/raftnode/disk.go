@@ -1,0 +1,83 @@
+package raftnode
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+)
+
+// disk is the log as raft gets it, watched: the first write that fails ends the
+// node. The log's writer counts entries that it could not write, so it refuses
+// every later one ("non-monotonic append") until it is opened again; and where
+// raft itself cannot write its term, it panics.
+type disk struct {
+	*wal.WAL
+	dir string
+
+	once   sync.Once
+	broken chan struct{} // closed when the node cannot go on
+	why    error         // of broken
+	ended  chan struct{} // closed by Close
+}
+
+func newDisk(s *store) *disk {
+	return &disk{WAL: s.log, dir: s.dir, broken: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// breaks ends the node.
+func (d *disk) breaks(err error) {
+	d.once.Do(func() {
+		d.why = fmt.Errorf("the registry cannot be written in %s: free disk space there and start again, nothing is lost: %w", d.dir, err)
+		close(d.broken)
+	})
+}
+
+// StoreLog writes one entry.
+func (d *disk) StoreLog(entry *raft.Log) error { return d.StoreLogs([]*raft.Log{entry}) }
+
+// StoreLogs writes entries. Raft takes a failure well: a leader steps down.
+func (d *disk) StoreLogs(entries []*raft.Log) error {
+	err := d.WAL.StoreLogs(entries)
+	if err != nil {
+		d.breaks(err)
+	}
+	return err
+}
+
+// SetUint64 writes a number. Raft panics when it cannot write its term; its
+// goroutine waits here instead, and ends with Close.
+func (d *disk) SetUint64(key []byte, value uint64) error {
+	err := d.WAL.SetUint64(key, value)
+	if err == nil || string(key) != termKey {
+		return err
+	}
+	d.breaks(err)
+	<-d.ended
+	runtime.Goexit() // runs raft's own cleanup
+	return err
+}
+
+// isBroken is whether the node cannot go on.
+func (d *disk) isBroken() bool {
+	select {
+	case <-d.broken:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait blocks until ctx ends, and returns nil then, or until this node can never
+// go on, and returns a sentence that says why. The node must then be closed.
+func (n *Node) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-n.disk.broken:
+		return n.disk.why
+	}
+}
