@@ -61,8 +61,11 @@ func run(ctx context.Context, args []string, s streams) int {
 		fmt.Fprintln(s.err, "fleetctl: "+text)
 	}
 	var coded *codedError
-	if errors.As(err, &coded) {
+	switch {
+	case errors.As(err, &coded):
 		return coded.code
+	case strings.HasPrefix(err.Error(), "required flag(s)"): // cobra has no type for it
+		return exitUsage
 	}
 	return exitFailed
 }
