@@ -63,7 +63,8 @@ func (p *Program) Sweep(o SweepOptions) (SweepResult, error) {
 	if !first.tied {
 		return result, nil
 	}
-	for _, layout := range []Layout{LayoutAscending, LayoutDescending, LayoutReuse} {
+	// the likeliest to differ come first (docs/performance.md)
+	for _, layout := range []Layout{LayoutDescending, LayoutReuse, LayoutAscending} {
 		other := newSweeper(p, o, layout)
 		other.against = &result
 		if err := other.walk(); err != nil {
