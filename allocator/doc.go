@@ -1,7 +1,8 @@
 // Package allocator owns the model of PyTorch's CUDA caching allocator and what
 // is read off it: the replay of a recorded trace under any cap and settings,
-// the self-check of a recording, and the exact sweep over all quotas. It is
-// pure: no I/O, no clock, no goroutine. It refuses to guess: a trace that the
+// the self-check of a recording, the exact sweep over all quotas, and allocation
+// programs, which say what runs of other lengths and batches do. It is pure: no
+// I/O, no clock, no goroutine. It refuses to guess: a trace that the
 // model does not place where the real allocator placed it is reported, and a
 // setting that it does not model is an error.
 //
@@ -12,5 +13,6 @@
 // record_stream. Private pools (graphs, MemPool) are not modelled.
 //
 // Start reading at Event and Settings, then Allocator.Malloc, then Program,
-// which is a compiled trace with Replay, SelfCheck and Sweep.
+// which is a compiled trace with Replay, SelfCheck and Sweep, then Family, which
+// gives a Program for cells that nobody recorded.
 package allocator
