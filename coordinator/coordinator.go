@@ -1,6 +1,6 @@
 // Package coordinator owns the service that turns the registry's state into
 // work: the leader's loop (plan, commit, publish), the intake of results, the
-// replays and fits, the audit of the queue, and the entry points for submitting
+// replays, programs and fits, the audit of the queue, and the entry points for submitting
 // and cancelling a matrix. It refuses to decide: what comes next is package
 // plan's word, what a command does is the registry's. It keeps nothing that a
 // new leader would miss; what it remembers only saves work.
@@ -61,9 +61,12 @@ type Queue interface {
 	Agents(ctx context.Context) ([]proto.AgentInfo, error)
 }
 
-// Traces reads recordings; see trace.Store for how it fails.
+// Traces reads recordings, and keeps the programs that are made from them; see
+// trace.Store for how it fails.
 type Traces interface {
 	GetTrace(ctx context.Context, digest proto.Digest) ([]allocator.Event, trace.Meta, error)
+	GetProgram(ctx context.Context, digest proto.Digest) ([]byte, error)
+	PutProgram(ctx context.Context, text []byte) (proto.Digest, error)
 }
 
 // Config is how a coordinator behaves; the zero value is the default.
@@ -123,6 +126,7 @@ type Coordinator struct {
 	registry Registry
 	queue    Queue
 	traces   Traces
+	programs *programs
 	log      *slog.Logger
 	metrics  *metrics
 }
@@ -145,13 +149,12 @@ func New(cfg Config, deps Deps) (*Coordinator, error) {
 	}
 	return &Coordinator{
 		cfg: cfg.withDefaults(), registry: deps.Registry, queue: deps.Queue, traces: deps.Traces,
-		log: deps.Log.With("component", "coordinator"), metrics: m,
+		programs: &programs{traces: deps.Traces}, log: deps.Log.With("component", "coordinator"), metrics: m,
 	}, nil
 }
 
 // Run carries out the leader's duties whenever this node leads, and blocks
-// until ctx ends and everything that it started has ended; a replay that has
-// begun is finished first (seconds). It returns nil then, and an error when the
+// until ctx ends and everything that it started has ended. It returns nil then, and an error when the
 // registry's node or the queue was closed under it.
 func (c *Coordinator) Run(ctx context.Context) error {
 	for ctx.Err() == nil {

@@ -29,6 +29,7 @@ type duty struct {
 	*Coordinator
 	planner plan.Planner
 	replays *jobs[registry.Key]
+	builds  *jobs[registry.FamilyKey]
 	fits    *jobs[registry.GroupKey]
 	// tried are the recordings of the last fit of a group, so that a group
 	// with too few of them is not tried again until it has others.
@@ -41,6 +42,7 @@ func newDuty(c *Coordinator) *duty {
 	return &duty{
 		Coordinator: c,
 		replays:     newJobs[registry.Key](c.cfg.ReplayWorkers),
+		builds:      newJobs[registry.FamilyKey](1),
 		fits:        newJobs[registry.GroupKey](1),
 		tried:       make(map[registry.GroupKey]string),
 	}
@@ -51,6 +53,7 @@ func newDuty(c *Coordinator) *duty {
 // satisfies stepDown.
 func (d *duty) loop(ctx context.Context) error {
 	defer d.replays.wait()
+	defer d.builds.wait()
 	defer d.fits.wait()
 	tick := time.NewTicker(d.cfg.AuditEvery)
 	defer tick.Stop()
@@ -58,6 +61,7 @@ func (d *duty) loop(ctx context.Context) error {
 		var failed error
 		if due {
 			d.replays.again()
+			d.builds.again()
 			d.fits.again()
 			failed = d.audit(ctx)
 		}
@@ -80,7 +84,10 @@ func (d *duty) loop(ctx context.Context) error {
 		case <-changed:
 		case j := <-d.replays.done:
 			d.replays.finished(j)
-			d.replayFailed(ctx, j)
+			d.jobFailed(ctx, j.err, "replay of cell "+string(j.key.Cell), len(d.replays.failed))
+		case j := <-d.builds.done:
+			d.builds.finished(j)
+			d.jobFailed(ctx, j.err, "program of "+j.key.Family, len(d.builds.failed))
 		case j := <-d.fits.done:
 			d.fits.finished(j)
 			if j.err != nil {
@@ -93,17 +100,17 @@ func (d *duty) loop(ctx context.Context) error {
 	return nil
 }
 
-// replayFailed logs a replay that failed: the first since the last audit as a
-// warning, since a store that is down fails them all.
-func (d *duty) replayFailed(ctx context.Context, j job[registry.Key]) {
-	if j.err == nil || ctx.Err() != nil {
+// jobFailed logs a replay or a build that failed: the first since the last
+// audit as a warning, since a store that is down fails them all.
+func (d *duty) jobFailed(ctx context.Context, err error, what string, failed int) {
+	if err == nil || ctx.Err() != nil {
 		return
 	}
 	level := slog.LevelDebug
-	if len(d.replays.failed) == 1 {
+	if failed == 1 {
 		level = slog.LevelWarn
 	}
-	d.log.Log(ctx, level, "replay failed, it will be tried again", "cell", j.key.Cell, "error", j.err)
+	d.log.Log(ctx, level, "job failed, it will be tried again", "job", what, "error", err)
 }
 
 // carryOut does what the plan for this view wants. Settlements come first, so
@@ -115,6 +122,9 @@ func (d *duty) carryOut(ctx context.Context, view registry.View) error {
 	}
 	for _, r := range actions.Predict {
 		d.replays.start(r.Key, func() error { return d.replay(ctx, r) })
+	}
+	for _, b := range actions.Build {
+		d.builds.start(b.Family, func() error { return d.build(ctx, b) })
 	}
 	for _, f := range actions.Fit {
 		d.startFit(ctx, f)

@@ -105,11 +105,44 @@ func (r *replicaOfOne) lead(leading bool) {
 // recordings is a trace store in memory. The program of a cell is one block of
 // seq_len MiB, so its boundary is known without any model.
 type recordings struct {
-	mu    sync.Mutex // guards reads
+	mu    sync.Mutex // guards reads and programs
 	reads int
 	// fail is asked before each read (n counts from 1).
 	fail      func(n int) error
 	truncated bool
+	programs  map[proto.Digest][]byte
+}
+
+func (s *recordings) PutProgram(_ context.Context, text []byte) (proto.Digest, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	if s.fail != nil {
+		if err := s.fail(s.reads); err != nil {
+			return "", err
+		}
+	}
+	if s.programs == nil {
+		s.programs = make(map[proto.Digest][]byte)
+	}
+	digest := trace.DigestOf(text)
+	s.programs[digest] = text
+	return digest, nil
+}
+
+func (s *recordings) GetProgram(_ context.Context, digest proto.Digest) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	if s.fail != nil {
+		if err := s.fail(s.reads); err != nil {
+			return nil, err
+		}
+	}
+	if text, ok := s.programs[digest]; ok {
+		return text, nil
+	}
+	return nil, trace.ErrNotFound
 }
 
 func (s *recordings) GetTrace(_ context.Context, digest proto.Digest) ([]allocator.Event, trace.Meta, error) {

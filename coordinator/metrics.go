@@ -6,8 +6,12 @@ import (
 	"github.com/oomfleet/oomfleet/proto"
 )
 
-// What became of a replay and of a fit: the values of their labels.
+// What became of a replay, a build and a fit: the values of their labels.
 const (
+	buildMade       = "made"
+	buildNeedMore   = "need_more"
+	buildRefused    = "refused"
+	buildFailed     = "failed"
 	replayPredicted = "predicted"
 	replayRefused   = "refused"
 	replayFailed    = "failed"
@@ -24,6 +28,7 @@ type metrics struct {
 	unreadable    prometheus.Counter
 	replays       *prometheus.CounterVec
 	replaySeconds prometheus.Histogram
+	builds        *prometheus.CounterVec
 	fits          *prometheus.CounterVec
 	republished   prometheus.Counter
 	removed       prometheus.Counter
@@ -52,12 +57,14 @@ func newMetrics(to prometheus.Registerer, reg Registry) (*metrics, error) {
 		late:    counter("results_late_total", "Results that matched no open task: doubled, cancelled, or under an old fence."),
 		unreadable: counter("reports_dropped_total",
 			"Reports that could not be decoded or were larger than the registry takes."),
-		replays: vec("replays_total", "Recordings replayed by this node, by what came of it.", "result",
+		replays: vec("replays_total", "Recordings and programs replayed by this node, by what came of it.", "result",
 			replayPredicted, replayRefused, replayFailed),
 		replaySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: "oomfleet", Name: "replay_seconds", Help: "Time to read and sweep one recording.",
+			Namespace: "oomfleet", Name: "replay_seconds", Help: "Time to read and sweep one recording or program.",
 			Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}, NativeHistogramBucketFactor: 1.1,
 		}),
+		builds: vec("builds_total", "Families whose program was looked for in their recordings by this node, by what came of it.", "result",
+			buildMade, buildNeedMore, buildRefused, buildFailed),
 		fits:        vec("fits_total", "Groups fitted by this node, by what came of it.", "result", fitCommitted, fitRefused),
 		republished: counter("audit_republished_total", "Open tasks that the queue had lost and the audit published again."),
 		removed:     counter("audit_removed_total", "Closed tasks that the audit took out of the queue."),
@@ -66,7 +73,7 @@ func newMetrics(to prometheus.Registerer, reg Registry) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.issued, m.results, m.late, m.unreadable, m.replays, m.replaySeconds, m.fits, m.republished, m.removed, newReplica(reg),
+		m.issued, m.results, m.late, m.unreadable, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, newReplica(reg),
 	} {
 		if err := to.Register(c); err != nil {
 			return nil, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/oomfleet/oomfleet/allocator"
@@ -14,14 +13,17 @@ import (
 	"github.com/oomfleet/oomfleet/storage/trace"
 )
 
-// replay sweeps one recording over all quotas and commits what it says, or why
-// it says nothing. An error means that it was not known today: the store or the
-// registry could not be reached.
+// errProgram is returned when a stored program cannot be read by this build.
+var errProgram = errors.New("unreadable program")
+
+// replay sweeps one recording or program over all quotas and commits what it
+// says, or why it says nothing. An error means that it was not known today: the
+// store or the registry could not be reached.
 func (d *duty) replay(ctx context.Context, r plan.Replay) error {
 	begin := time.Now()
 	prediction, err := d.predict(ctx, r)
 	if err == nil {
-		prediction.Trace = r.Trace.Digest
+		prediction.Trace, prediction.Program = r.Trace.Digest, r.Program
 		var reply registry.Reply
 		reply, err = d.propose(ctx, registry.Command{SetPrediction: &registry.SetPrediction{Key: r.Key, Prediction: prediction}})
 		if err == nil && reply.Refused != "" {
@@ -35,64 +37,102 @@ func (d *duty) replay(ctx context.Context, r plan.Replay) error {
 		d.metrics.replays.WithLabelValues(replayFailed).Inc()
 	case prediction.Refused != "":
 		d.metrics.replays.WithLabelValues(replayRefused).Inc()
-		d.log.Info("replay refused to predict", "cell", r.Key.Cell, "why", prediction.Refused)
+		d.log.Info("replay refused to predict", "cell", r.Key.Cell, "program", r.Program, "why", prediction.Refused)
 	default:
 		d.metrics.replays.WithLabelValues(replayPredicted).Inc()
-		d.log.Debug("boundary predicted", "cell", r.Key.Cell, "boundary", int64(prediction.Boundary.Boundary))
+		d.log.Debug("boundary predicted", "cell", r.Key.Cell, "program", r.Program, "boundary", int64(prediction.Boundary.Boundary))
 	}
 	d.metrics.replaySeconds.Observe(time.Since(begin).Seconds())
 	return err
 }
 
-// predict reads the recording and sweeps it.
+// predict reads what is to be replayed and sweeps it. A recording is first held
+// against the program that says what it should hold: were the prediction
+// committed before the doubt, a crash in between would lose the doubt.
 func (d *duty) predict(ctx context.Context, r plan.Replay) (proto.Prediction, error) {
-	events, meta, err := d.traces.GetTrace(ctx, r.Trace.Digest)
-	switch {
-	case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrCorrupt), errors.Is(err, trace.ErrFormat):
-		return proto.Prediction{Refused: fmt.Sprintf("the recording cannot be read: %v", err)}, nil
-	case err != nil:
-		return proto.Prediction{}, fmt.Errorf("read trace %s: %w", r.Trace.Digest, err)
-	case meta.Truncated:
-		return proto.Prediction{Refused: "the start of the recording was lost"}, nil
+	if r.Program != "" {
+		return d.predictByProgram(ctx, r)
 	}
-	return sweep(events, r), nil
+	events, why, err := d.recording(ctx, r.Trace.Digest)
+	if err != nil || why != "" {
+		return proto.Prediction{Refused: why}, err
+	}
+	if r.Check != "" {
+		if err := d.compare(ctx, r, events); err != nil {
+			return proto.Prediction{}, err
+		}
+	}
+	recorded, err := allocator.SettingsFromEnv(r.Recorded)
+	if err != nil {
+		return proto.Prediction{Refused: fmt.Sprintf("the allocator's settings are not modelled: %v", err)}, nil
+	}
+	program, err := allocator.Compile(events)
+	if err != nil {
+		return proto.Prediction{Refused: err.Error()}, nil
+	}
+	return sweep(ctx, program, recorded, r)
 }
 
-// sweep is the pure part: from the recording's events to a prediction.
-func sweep(events []allocator.Event, r plan.Replay) proto.Prediction {
-	settings, err := allocator.SettingsFromEnv(allocatorEnv(r.Cell.Env))
-	if err != nil {
-		return proto.Prediction{Refused: fmt.Sprintf("the allocator's settings are not modelled: %v", err)}
+// recording reads a trace. why says for good why it is of no use.
+func (d *duty) recording(ctx context.Context, digest proto.Digest) (events []allocator.Event, why string, err error) {
+	events, meta, err := d.traces.GetTrace(ctx, digest)
+	switch {
+	case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrCorrupt), errors.Is(err, trace.ErrFormat):
+		return nil, fmt.Sprintf("the recording cannot be read: %v", err), nil
+	case err != nil:
+		return nil, "", fmt.Errorf("read trace %s: %w", digest, err)
+	case meta.Truncated:
+		return nil, "the start of the recording was lost", nil
 	}
-	// The recording ran under the cell's own environment: the settings to
-	// predict for are those that it was made under.
-	o := allocator.SweepOptions{Settings: settings, Recorded: settings, Step: int64(r.Step)}
+	return events, "", nil
+}
+
+// predictByProgram sweeps the program that a recording of the cell would show.
+func (d *duty) predictByProgram(ctx context.Context, r plan.Replay) (proto.Prediction, error) {
+	family, err := d.programs.get(ctx, r.Program)
+	switch {
+	case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrCorrupt), errors.Is(err, errProgram):
+		return proto.Prediction{Refused: fmt.Sprintf("the program cannot be read: %v", err)}, nil
+	case err != nil:
+		return proto.Prediction{}, fmt.Errorf("read program %s: %w", r.Program, err)
+	}
+	program, err := family.At(r.Cell.SeqLen, r.Cell.Batch, r.Cell.ChunkSize)
+	if err != nil {
+		return proto.Prediction{Refused: err.Error()}, nil
+	}
+	return sweep(ctx, program, allocator.Settings{}, r)
+}
+
+// sweep is the pure part, but for ending with ctx: from a program to a
+// prediction under the cell's settings.
+func sweep(ctx context.Context, program *allocator.Program, recorded allocator.Settings, r plan.Replay) (proto.Prediction, error) {
+	settings, err := allocator.SettingsFromEnv(r.Cell.AllocatorEnv())
+	if err != nil {
+		return proto.Prediction{Refused: fmt.Sprintf("the allocator's settings are not modelled: %v", err)}, nil
+	}
+	o := allocator.SweepOptions{Settings: settings, Recorded: recorded, Step: int64(r.Step), Stop: func() bool { return ctx.Err() != nil }}
 	if r.Cell.QuotaKind != proto.QuotaAllocator {
 		o.Kind, o.Overhead = allocator.SweepDevice, int64(r.Overhead)
 	}
-	result, err := allocator.Sweep(events, o)
-	if err != nil {
-		return proto.Prediction{Refused: err.Error()}
+	result, err := program.Sweep(o)
+	switch {
+	case ctx.Err() != nil:
+		return proto.Prediction{}, fmt.Errorf("sweep: %w", context.Cause(ctx))
+	case err != nil:
+		return proto.Prediction{Refused: err.Error()}, nil
 	}
 	if n := result.SelfCheckMismatches; n > 0 {
-		return proto.Prediction{Refused: fmt.Sprintf("the recording holds what the model does not know: %d events landed elsewhere", n)}
+		return proto.Prediction{Refused: fmt.Sprintf("the recording holds what the model does not know: %d events landed elsewhere", n)}, nil
 	}
-	p := proto.Prediction{Boundary: proto.Boundary{
-		Boundary: proto.Bytes(result.Boundary), LowestPass: proto.Bytes(result.LowestPass), NoRetry: proto.Bytes(result.NoRetry),
-		FailBands: make([]proto.Band, 0, len(result.FailBands)), BandsKnown: true, LayoutSensitive: result.LayoutSensitive,
-	}}
+	p := proto.Prediction{
+		Boundary: proto.Boundary{
+			Boundary: proto.Bytes(result.Boundary), LowestPass: proto.Bytes(result.LowestPass), NoRetry: proto.Bytes(result.NoRetry),
+			FailBands: make([]proto.Band, 0, len(result.FailBands)), BandsKnown: true, LayoutSensitive: result.LayoutSensitive,
+		},
+		PeakAllocated: proto.Bytes(result.Uncapped.PeakAllocated), PeakReserved: proto.Bytes(result.Uncapped.PeakReserved),
+	}
 	for _, b := range result.FailBands {
 		p.FailBands = append(p.FailBands, proto.Band{From: proto.Bytes(b.From), To: proto.Bytes(b.To)})
 	}
-	return p
-}
-
-// allocatorEnv keeps the allocator's own variables. Every other one changed the
-// program, and the recording already shows how.
-func allocatorEnv(env map[string]string) map[string]string {
-	kept := maps.Clone(env)
-	maps.DeleteFunc(kept, func(name, _ string) bool {
-		return name != "PYTORCH_CUDA_ALLOC_CONF" && name != "PYTORCH_ALLOC_CONF"
-	})
-	return kept
+	return p, nil
 }

@@ -22,6 +22,8 @@ func replayFor(length int, change func(*plan.Replay)) plan.Replay {
 	return r
 }
 
+var expandable = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+
 func TestPredict(t *testing.T) {
 	down := errors.New("connection refused")
 	for _, test := range []struct {
@@ -29,6 +31,7 @@ func TestPredict(t *testing.T) {
 		change   func(*plan.Replay)
 		traces   *recordings
 		boundary proto.Bytes
+		reserved proto.Bytes
 		refused  string
 		err      error
 	}{
@@ -40,10 +43,12 @@ func TestPredict(t *testing.T) {
 		}},
 		{name: "unknown setting", refused: "not modelled",
 			change: func(r *plan.Replay) { r.Cell.Env = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "foo:1"} }},
+		{name: "recorded under settings not modelled", refused: "not modelled",
+			change: func(r *plan.Replay) { r.Recorded = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "foo:1"} }},
 		{name: "settings that the recording was not made under", refused: "landed elsewhere",
-			change: func(r *plan.Replay) {
-				r.Cell.Env = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-			}},
+			change: func(r *plan.Replay) { r.Recorded = expandable }},
+		{name: "what if: other settings than the recording's", boundary: 64 * proto.MiB, reserved: 80 * proto.MiB, // four pages of 20 MiB
+			change: func(r *plan.Replay) { r.Cell.Env = expandable }},
 		{name: "truncated", traces: &recordings{truncated: true}, refused: "start"},
 		{name: "gone", traces: &recordings{fail: func(int) error { return trace.ErrNotFound }}, refused: "cannot be read"},
 		{name: "corrupt", traces: &recordings{fail: func(int) error { return trace.ErrCorrupt }}, refused: "cannot be read"},
@@ -67,6 +72,9 @@ func TestPredict(t *testing.T) {
 			}
 			if (p.Refused == "") != (test.refused == "") || !strings.Contains(p.Refused, test.refused) {
 				t.Errorf("refused %q, want %q", p.Refused, test.refused)
+			}
+			if test.reserved > 0 && p.PeakReserved != test.reserved {
+				t.Errorf("reserved peak %s, want %s", p.PeakReserved, test.reserved)
 			}
 			if test.boundary > 0 && (!p.BandsKnown || p.LowestPass != test.boundary || p.NoRetry != test.boundary || p.FailBands == nil) {
 				t.Errorf("prediction %+v", p)

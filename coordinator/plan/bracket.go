@@ -28,15 +28,19 @@ func gridOf(c proto.Cell) proto.Bytes {
 	return proto.DefaultStep
 }
 
+// totalOf is the memory of the card that a run was made on.
+func totalOf(run *registry.Run) proto.Bytes {
+	if run.Card.Total <= 0 && run.Meters.DeviceTotal != nil {
+		return *run.Meters.DeviceTotal
+	}
+	return run.Card.Total
+}
+
 // limitsOf is the range of quotas that probes may use: the matrix's, cut to
 // what the recording's card holds, on the grid.
-func limitsOf(rec *registry.Record, run *registry.Run) limits {
+func limitsOf(rec *registry.Record, total proto.Bytes) limits {
 	lim := limits{step: gridOf(rec.Cell)}
 	lim.min = max(rec.Search.Min.RoundUp(lim.step), lim.step)
-	total := run.Card.Total
-	if total <= 0 && run.Meters.DeviceTotal != nil {
-		total = *run.Meters.DeviceTotal
-	}
 	if total <= 0 {
 		total = largestCard
 	}

@@ -17,17 +17,16 @@ type claim struct {
 	says  verdict
 }
 
-// certify holds a prediction against real probes. When one of them disagrees it
-// searches from what was seen.
-func certify(rec *registry.Record, l ledger, lim limits) step {
+// certify holds a prediction against real probes. When one of them disagrees,
+// missed says how, and there is no step.
+func certify(rec *registry.Record, l ledger, lim limits) (s step, missed string) {
 	p := *rec.Prediction
 	b := p.Boundary.Boundary
 	if !probed(rec) {
-		return l.settled(predicted(p))
+		return l.settled(predicted(p)), ""
 	}
-	around := bracket{lo: b - lim.step, hi: b}
 	if b < lim.min || b > lim.max {
-		return searchOn(rec, l, lim, around, outOfRange(b, lim))
+		return step{}, outOfRange(b, lim)
 	}
 	claims := claimsOf(p.Boundary, rec.Search.Certify, lim)
 	var missing []aim
@@ -38,17 +37,19 @@ func certify(rec *registry.Record, l ledger, lim limits) step {
 			missing = append(missing, a)
 		case c.says:
 		default:
-			return searchOn(rec, l, lim, around, c.contradicted(b, l.tallies[a].last))
+			return step{}, c.contradicted(b, l.tallies[a].last)
 		}
 	}
 	if len(missing) > 0 {
-		return l.wanting(missing...)
+		return l.wanting(missing...), ""
 	}
-	return l.settled(certified(p, lim))
+	return l.settled(certified(p, lim)), ""
 }
 
 // searchOn bisects after the prediction was of no use; why says how.
-func searchOn(rec *registry.Record, l ledger, lim limits, around bracket, why string) step {
+func searchOn(rec *registry.Record, l ledger, lim limits, why string) step {
+	b := rec.Prediction.Boundary.Boundary
+	around := bracket{lo: b - lim.step, hi: b}
 	f := search(l.points(), around, lim)
 	switch {
 	case f.noPass:

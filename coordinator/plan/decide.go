@@ -19,8 +19,8 @@ type step struct {
 	settle *registry.Settlement
 }
 
-// decide says what the record's cell needs next.
-func decide(rec *registry.Record) step {
+// decide says what the record's cell needs next, from where its family puts it.
+func decide(rec *registry.Record, at place) step {
 	if rec.Settled != nil {
 		return step{}
 	}
@@ -31,35 +31,75 @@ func decide(rec *registry.Record) step {
 	recording := aim{kind: proto.TaskRecord}
 	switch l.verdict(recording) {
 	case unknown:
-		return l.wanting(recording)
+		return borrow(rec, l, at)
 	case fails:
 		return l.settled(failed(tooSmallCard(l.tallies[recording].last)))
 	}
 	run := rec.Recording()
-	lim := limitsOf(rec, run)
+	lim := limitsOf(rec, totalOf(run))
 	if rec.Search.Strategy == proto.StrategyBisect {
 		return bisect(l, lim, bracketOf(rec.Cell, run, lim), "")
 	}
 	if why := unpredictable(rec, run); why != "" {
 		return bisect(l, lim, bracketOf(rec.Cell, run, lim), why)
 	}
-	if rec.Prediction == nil {
-		return step{replay: replayOf(rec, run)}
+	if !own(rec, run) {
+		return step{replay: replayOf(rec, run, at.check)}
 	}
-	return certify(rec, l, lim)
+	s, missed := certify(rec, l, lim)
+	if missed != "" {
+		return searchOn(rec, l, lim, missed)
+	}
+	return s
+}
+
+// borrow is the way of a cell without a recording: predicted from one of other
+// settings or from a program, and certified. When that misses, the cell is
+// recorded: the cheapest run that tells whether the prediction was wrong or the
+// workload behaves otherwise under pressure.
+func borrow(rec *registry.Record, l ledger, at place) step {
+	recording := l.wanting(aim{kind: proto.TaskRecord})
+	if at.record || rec.Recording() != nil { // one that another run spoke against is not left half known
+		return recording
+	}
+	if p := rec.Prediction; p != nil && at.source.stands(*p) {
+		if unusable(*p) != "" {
+			return recording
+		}
+		s, missed := certify(rec, l, limitsOf(rec, at.total))
+		if missed != "" {
+			return recording
+		}
+		return s
+	}
+	if at.source == (source{}) {
+		return step{}
+	}
+	r := Replay{Key: rec.Key, Cell: rec.Cell, Trace: at.source.trace, Program: at.source.program, Step: gridOf(rec.Cell)}
+	if d := at.source.donor; d != nil {
+		r.Recorded = d.record.Cell.AllocatorEnv()
+	}
+	return step{replay: &r}
+}
+
+// stands reports whether a prediction is as good as one that would be read off
+// the source now: a recording is better than a program, and a program that is
+// not trusted any more is nothing.
+func (s source) stands(p proto.Prediction) bool {
+	return p.Program == "" || s.program != "" && unusable(p) == ""
+}
+
+// own reports whether the prediction was read off the cell's own recording.
+func own(rec *registry.Record, run *registry.Run) bool {
+	p := rec.Prediction
+	return p != nil && p.Program == "" && run.Trace != nil && p.Trace == run.Trace.Digest
 }
 
 // unpredictable says why the recording cannot lead the search; empty when it
 // can, or when replay has not said yet.
 func unpredictable(rec *registry.Record, run *registry.Run) string {
-	if p := rec.Prediction; p != nil {
-		switch {
-		case p.Refused != "":
-			return "replay refused to predict: " + p.Refused
-		case p.Boundary.Boundary <= 0:
-			return "replay names no passing quota"
-		}
-		return ""
+	if own(rec, run) {
+		return unusable(*rec.Prediction)
 	}
 	if run.Trace == nil {
 		return "the recording has no trace"
@@ -70,9 +110,13 @@ func unpredictable(rec *registry.Record, run *registry.Run) string {
 	return ""
 }
 
-func replayOf(rec *registry.Record, run *registry.Run) *Replay {
+// replayOf asks for the cell's own recording, held against the program check.
+func replayOf(rec *registry.Record, run *registry.Run, check proto.Digest) *Replay {
 	overhead, _ := overheadOf(run.Meters)
-	return &Replay{Key: rec.Key, Cell: rec.Cell, Trace: *run.Trace, Overhead: overhead, Step: gridOf(rec.Cell)}
+	return &Replay{
+		Key: rec.Key, Cell: rec.Cell, Trace: *run.Trace, Recorded: rec.Cell.AllocatorEnv(), Check: check,
+		Overhead: overhead, Step: gridOf(rec.Cell),
+	}
 }
 
 // bisect searches with probes alone. why says why no prediction leads it; it is

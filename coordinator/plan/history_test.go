@@ -2,11 +2,13 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,17 +22,22 @@ var rewrite = flag.Bool("rewrite", false, "write what the histories give into th
 // TestHistories plays testdata/*.txt: commands, a line "----", and what came
 // of them. Commands:
 //
-//	sweep ID [L=512,640] [kind=..] [strategy=..] [certify=..] [sample=..] [min=..] [max=..]
+//	sweep ID [L=512,640] [B=1,2] [env=-,exp,gc,async] [kind=..] [strategy=..] [certify=..] [sample=..] [min=..] [max=..]
 //	card TOTAL
 //	meters allocated=.. reserved=.. [process=..]
 //	notrace
 //	next                      what Next wants; runs are issued, settlements committed
 //	run L512 record|QUOTA OUTCOME [why]
+//	torch VERSION             of the runs from here on
+//	build L=from-to [B=from-to] [partial] | more REASON | refused REASON
 //	predict L512 boundary=.. [lowest=..] [bands=a-b,c-d] | refused REASON
+//	                          answers the replay that Next wants of this cell
+//	stale L512 REASON         what its recording shows is not what the program says
 //	cancel ID
 //	fitted                    commits coefficients for all that Next wants fitted
 //
-// Amounts are MiB.
+// A cell is L512, with its batch above 1 L512B2, with allocator settings
+// L512+exp, with another quota kind L512/device. Amounts are MiB.
 func TestHistories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 8 {
@@ -101,6 +108,12 @@ func (h *history) do(out *bytes.Buffer, words []string) error {
 		return h.show(out)
 	case "run":
 		return h.run(args)
+	case "torch":
+		h.torch = args[0]
+	case "build":
+		return h.build(args)
+	case "stale":
+		return h.stale(args)
 	case "predict":
 		return h.predict(args)
 	case "fitted":
@@ -119,19 +132,25 @@ func (h *history) sweep(args []string) error {
 	if k := v["kind"]; k != "" {
 		kind = proto.QuotaKind(k)
 	}
-	lengths := v["L"]
-	if lengths == "" {
-		lengths = "512"
-	}
+	list := func(key, none string) []string { return strings.Split(cmp.Or(v[key], none), ",") }
 	var cells []proto.Cell
-	for _, l := range strings.Split(lengths, ",") {
-		c := testCell(kind)
-		n, err := strconv.Atoi(l)
-		if err != nil {
-			return err
+	for _, l := range list("L", "512") {
+		for _, b := range list("B", "1") {
+			for _, e := range list("env", "-") {
+				c := testCell(kind)
+				var err error
+				if c.SeqLen, err = strconv.Atoi(l); err != nil {
+					return err
+				}
+				if c.Batch, err = strconv.Atoi(b); err != nil {
+					return err
+				}
+				if e != "-" {
+					c.Env = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": settings[e]}
+				}
+				cells = append(cells, c)
+			}
 		}
-		c.SeqLen = n
-		cells = append(cells, c)
 	}
 	h.submit(proto.MatrixID(args[0]), search, cells...)
 	return nil
@@ -144,20 +163,43 @@ func (h *history) show(out *bytes.Buffer) error {
 		return err
 	}
 	v := h.machine.View()
-	name := func(k registry.Key) string { return fmt.Sprintf("L%d", v.Records[k].Cell.SeqLen) }
+	lines := func(rows []string) { // by length, which says more than the order of the ids
+		slices.SortStableFunc(rows, func(a, b string) int {
+			at := func(row string) (n int, name string) {
+				fmt.Sscanf(row, "L%d", &n)
+				name, _, _ = strings.Cut(row, " ")
+				return n, name
+			}
+			la, na := at(a)
+			lb, nb := at(b)
+			return cmp.Or(la-lb, strings.Compare(na, nb))
+		})
+		for _, row := range rows {
+			fmt.Fprintln(out, row)
+		}
+	}
+	name := func(k registry.Key) string { return nameOf(v.Records[k].Cell) }
+	var issues, replays, settles []string
 	for _, r := range a.Issue {
-		fmt.Fprintf(out, "%s issue %s\n", name(r.Key), aim{r.Kind, r.Quota})
+		issues = append(issues, fmt.Sprintf("%s issue %s", name(r.Key), aim{r.Kind, r.Quota}))
 	}
 	for _, p := range a.Predict {
-		fmt.Fprintf(out, "%s replay overhead %s\n", name(p.Key), p.Overhead)
+		replays = append(replays, fmt.Sprintf("%s replay %s", name(p.Key), h.sourceOf(p)))
 	}
 	for _, s := range a.Settle {
 		b := s.Settlement.Boundary
-		fmt.Fprintf(out, "%s settle %s %s bands_known=%v lowest=%s bands=%v\n", name(s.Key), s.Settlement.State, b.Boundary, b.BandsKnown, b.LowestPass, b.FailBands)
+		row := fmt.Sprintf("%s settle %s %s bands_known=%v lowest=%s bands=%v", name(s.Key), s.Settlement.State, b.Boundary, b.BandsKnown, b.LowestPass, b.FailBands)
 		if s.Settlement.Reason != "" {
-			fmt.Fprintf(out, "  %s\n", s.Settlement.Reason)
+			row += "\n  " + s.Settlement.Reason
 		}
+		settles = append(settles, row)
 	}
+	lines(issues)
+	for _, b := range a.Build {
+		fmt.Fprintf(out, "build from %s\n", strings.Join(inputNames(b), ", "))
+	}
+	lines(replays)
+	lines(settles)
 	for _, f := range a.Fit {
 		fmt.Fprintf(out, "fit %s %s, recordings:", f.Key.Origin, f.Key.QuotaKind)
 		for _, rec := range f.Records {
@@ -177,10 +219,91 @@ func (h *history) show(out *bytes.Buffer) error {
 	return nil
 }
 
+// sourceOf is what a replay replays.
+func (h *history) sourceOf(r Replay) string {
+	source := fmt.Sprintf("%s, overhead %s", r.Trace.Digest, r.Overhead)
+	if r.Trace.Digest == traceOf(r.Cell) {
+		source = "overhead " + r.Overhead.String()
+	}
+	if r.Program != "" {
+		source = string(r.Program)
+	}
+	if r.Check != "" {
+		source += ", check against " + string(r.Check)
+	}
+	return source
+}
+
+func inputNames(b Build) []string {
+	var names []string
+	for _, in := range b.Inputs {
+		names = append(names, strings.TrimPrefix(string(in.Trace.Digest), "trace of "))
+	}
+	return names
+}
+
+// build answers the program that the plan wants built.
+func (h *history) build(args []string) error {
+	a, err := h.next()
+	if err != nil || len(a.Build) != 1 {
+		return fmt.Errorf("%d builds are wanted, %w", len(a.Build), err)
+	}
+	set := &registry.SetProgram{Family: a.Build[0].Family, Inputs: digestsOf(a.Build[0].Inputs)}
+	switch args[0] {
+	case "more", "refused":
+		set.Refused, set.NeedMore = strings.Join(args[1:], " "), args[0] == "more"
+	default:
+		v := values(args)
+		d := registry.ProgramDomain{Batch: proto.Range{1, 1}, Partial: slices.Contains(args, "partial")}
+		if _, err := fmt.Sscanf(v["L"], "%d-%d", &d.SeqLen[0], &d.SeqLen[1]); err != nil {
+			return err
+		}
+		if b := v["B"]; b != "" {
+			if _, err := fmt.Sscanf(b, "%d-%d", &d.Batch[0], &d.Batch[1]); err != nil {
+				return err
+			}
+		}
+		set.Program, set.Domains = proto.Digest("program of "+strings.Join(inputNames(a.Build[0]), " ")), []registry.ProgramDomain{d}
+	}
+	h.apply(registry.Command{SetProgram: set})
+	return nil
+}
+
+// wanted is the replay that the plan wants of a cell.
+func (h *history) wanted(name string) (Replay, error) {
+	if err := h.find(name); err != nil {
+		return Replay{}, err
+	}
+	a, err := h.next()
+	if err != nil {
+		return Replay{}, err
+	}
+	for _, r := range a.Predict {
+		if r.Key == h.key {
+			return r, nil
+		}
+	}
+	return Replay{}, fmt.Errorf("no replay of %s is wanted", name)
+}
+
+func (h *history) stale(args []string) error {
+	r, err := h.wanted(args[0])
+	if err != nil {
+		return err
+	}
+	p := h.machine.View().Programs[registry.FamilyOf(r.Key.Origin, r.Cell)]
+	if r.Check == "" || p == nil {
+		return fmt.Errorf("%+v is to be held against no program", r)
+	}
+	h.apply(registry.Command{SetProgram: &registry.SetProgram{Family: p.Family, Inputs: p.Inputs, Program: r.Check, Domains: p.Domains,
+		Stale: strings.Join(args[1:], " ")}})
+	return nil
+}
+
 // find makes the named cell the current one.
 func (h *history) find(name string) error {
 	for k, rec := range h.machine.View().Records {
-		if fmt.Sprintf("L%d", rec.Cell.SeqLen) == name {
+		if nameOf(rec.Cell) == name {
 			h.key = k
 			return nil
 		}
@@ -206,10 +329,11 @@ func (h *history) run(args []string) error {
 }
 
 func (h *history) predict(args []string) error {
-	if err := h.find(args[0]); err != nil {
+	r, err := h.wanted(args[0])
+	if err != nil {
 		return err
 	}
-	p := proto.Prediction{Trace: "d"}
+	p := proto.Prediction{Trace: r.Trace.Digest, Program: r.Program}
 	if args[1] == "refused" {
 		p.Refused = strings.Join(args[2:], " ")
 	} else {

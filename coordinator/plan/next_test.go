@@ -181,7 +181,7 @@ func TestBisectOutsideBracket(t *testing.T) {
 		if err := w.settle(picker(t)); err != nil {
 			t.Fatal(err)
 		}
-		br := bracketOf(w.rec().Cell, &w.rec().Runs[0], limitsOf(w.rec(), &w.rec().Runs[0]))
+		br := bracketOf(w.rec().Cell, &w.rec().Runs[0], limitsOf(w.rec(), totalOf(&w.rec().Runs[0])))
 		out := max(0, at-br.hi, br.lo-at+s2) / s2
 		most := log2((br.hi-br.lo)/s2) + 2
 		if out > 0 {

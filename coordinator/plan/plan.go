@@ -2,17 +2,28 @@
 // to actions. It refuses to remember anything, to read a clock and to do I/O; a
 // new leader calls Next and goes on where the old one was.
 //
-// A cell goes through these states, each read off its record anew every time:
+// Cells that differ in length, batch, allocator settings and quota alone are a
+// family. It records a few of them, the cheapest, and predicts the rest: a cell
+// whose length and batch were recorded from that recording, any other from the
+// program that the recordings came to. Each cell then goes through these
+// states, read off its record anew every time:
 //
-//	recording --> replay --> certify --agrees--> certified
-//	    |            |          |
-//	    |            |          +--disagrees--+
-//	    |            +--refused--+            |
-//	    |                        v            v
-//	    +--strategy bisect----> search: halve the bracket ----> bisected, adaptive
+//	wait for the family --> replay --> certify --agrees--> certified
+//	                          |          |
+//	                     refused or disagrees
+//	                          v
+//	own recording ---------> replay --> certify --agrees--> certified
+//	    |                     |          |
+//	    |                     |          +--disagrees--+
+//	    |                     +--refused--+            |
+//	    |                                 v            v
+//	    +--strategy bisect-------> search: halve the bracket ----> bisected, adaptive
 //
-// and to failed from everywhere, with a reason. Start reading at Next, then
-// decide (one cell), ledger (what its runs say) and search (where to probe).
+// and to failed from everywhere, with a reason. A cell that cannot be predicted
+// from others (strategy bisect, a device or process quota, settings that replay
+// does not model) begins at its own recording. Start reading at Next, then
+// family (who records), decide (one cell), ledger (what its runs say) and search
+// (where to probe).
 package plan
 
 import (
@@ -25,8 +36,10 @@ import (
 type Actions struct {
 	// Issue are runs to ask for.
 	Issue []registry.IssueRequest
-	// Predict are recordings to replay, off the leader's loop.
+	// Predict are recordings and programs to replay, off the leader's loop.
 	Predict []Replay
+	// Build are programs to make from recordings, likewise.
+	Build []Build
 	// Settle are cells whose search has ended.
 	Settle []registry.Settle
 	// Fit are groups of which all cells have settled and whose recordings are
@@ -36,18 +49,41 @@ type Actions struct {
 
 // Empty reports whether there is nothing to do.
 func (a Actions) Empty() bool {
-	return len(a.Issue)+len(a.Predict)+len(a.Settle)+len(a.Fit) == 0
+	return len(a.Issue)+len(a.Predict)+len(a.Build)+len(a.Settle)+len(a.Fit) == 0
 }
 
-// Replay asks for the sweep over quotas of one recording.
+// Replay asks for the sweep over quotas of a recording or a program, under the
+// cell's own settings.
 type Replay struct {
-	Key   registry.Key
-	Cell  proto.Cell
-	Trace proto.TraceRef
+	Key  registry.Key
+	Cell proto.Cell
+	// Trace is the recording and Recorded the allocator's environment that it
+	// was made under; both are empty when Program is replayed.
+	Trace    proto.TraceRef
+	Recorded map[string]string
+	Program  proto.Digest
+	// Check is a program that says what the recording should hold; empty for
+	// none. Where it does not, the program is stale.
+	Check proto.Digest
 	// Overhead is the recording's process peak less its reserved peak: what a
 	// device or process quota pays beside the allocator. Step is the grid.
 	Overhead proto.Bytes
 	Step     proto.Bytes
+}
+
+// Build asks for the program behind a family's recordings.
+type Build struct {
+	Family    registry.FamilyKey
+	ChunkSize int
+	Inputs    []Input
+}
+
+// Input is one recording that a program is made from; Env are the allocator's
+// settings that it was made under.
+type Input struct {
+	Trace         proto.TraceRef
+	SeqLen, Batch int
+	Env           map[string]string
 }
 
 // Fit asks for the coefficients of a group.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -23,6 +24,8 @@ type world struct {
 	meters     proto.Meters
 	card       proto.Card
 	asked      map[aim]int
+	// torch is the version that runs are made with.
+	torch string
 	// noTrace: the agent could not store the recording's trace.
 	noTrace bool
 }
@@ -67,17 +70,19 @@ func (w *world) next() (Actions, error) {
 }
 
 // answer gives the i-th open task's result.
-func (w *world) answer(i int, o proto.Outcome, why string) {
-	task := w.rec().Open[i].Task
+func (w *world) answer(i int, o proto.Outcome, why string) { w.finish(w.rec().Open[i].Task, o, why) }
+
+// finish gives a task's result.
+func (w *world) finish(task proto.Task, o proto.Outcome, why string) {
 	r := proto.Result{
 		Task: task.ID, Protocol: task.Protocol, Fence: task.Fence, CellID: task.CellID, Origin: task.Origin, Kind: task.Kind,
 		Quota: task.Quota, Agent: "a1", Card: w.card, Outcome: o, Why: why,
-		Stack: proto.Stack{GPU: task.Cell.GPU, Driver: task.Cell.Driver, CUDA: "13.0", Torch: "2.11.0"},
+		Stack: proto.Stack{GPU: task.Cell.GPU, Driver: task.Cell.Driver, CUDA: "13.0", Torch: cmp.Or(w.torch, "2.11.0")},
 	}
 	if task.Kind == proto.TaskRecord {
 		r.Evidence.Meters = w.meters
 		if !w.noTrace {
-			r.Evidence.Trace = &proto.TraceRef{Digest: "d", Size: 1, Events: 1}
+			r.Evidence.Trace = &proto.TraceRef{Digest: traceOf(task.Cell), Size: 1, Events: 1}
 		}
 	}
 	w.apply(registry.Command{TakeResult: &registry.TakeResult{Result: r}})
@@ -98,7 +103,7 @@ func (w *world) advance(pick func(n int) int) (bool, error) {
 	}
 	for _, p := range a.Predict {
 		said := w.prediction
-		said.Trace = p.Trace.Digest
+		said.Trace, said.Program = p.Trace.Digest, p.Program
 		w.apply(registry.Command{SetPrediction: &registry.SetPrediction{Key: p.Key, Prediction: said}})
 	}
 	for _, s := range a.Settle {
@@ -142,6 +147,31 @@ func (w *world) probes() (n int) {
 		}
 	}
 	return n
+}
+
+// traceOf names a cell's recording.
+func traceOf(c proto.Cell) proto.Digest { return proto.Digest("trace of " + nameOf(c)) }
+
+// settings are allocator settings by the names that histories use.
+var settings = map[string]string{
+	"exp": "expandable_segments:True", "gc": "garbage_collection_threshold:0.8", "async": "backend:cudaMallocAsync",
+}
+
+// nameOf is a cell as histories name it: L512, L512B2, L512+exp.
+func nameOf(c proto.Cell) string {
+	name := fmt.Sprintf("L%d", c.SeqLen)
+	if c.Batch > 1 {
+		name += fmt.Sprintf("B%d", c.Batch)
+	}
+	for short, text := range settings {
+		if c.Env["PYTORCH_CUDA_ALLOC_CONF"] == text {
+			name += "+" + short
+		}
+	}
+	if c.QuotaKind != proto.QuotaAllocator {
+		name += "/" + string(c.QuotaKind)
+	}
+	return name
 }
 
 func testCell(kind proto.QuotaKind) proto.Cell {

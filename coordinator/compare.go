@@ -1,0 +1,94 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/oomfleet/oomfleet/allocator"
+	"github.com/oomfleet/oomfleet/coordinator/plan"
+	"github.com/oomfleet/oomfleet/storage/registry"
+	"github.com/oomfleet/oomfleet/storage/trace"
+)
+
+// compare holds a recording against what a program says of its cell, and
+// commits the doubt where they differ. A program that says nothing of the cell,
+// or that is not the family's any more, is left alone.
+func (d *duty) compare(ctx context.Context, r plan.Replay, events []allocator.Event) error {
+	family, err := d.programs.get(ctx, r.Check)
+	switch {
+	case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrCorrupt), errors.Is(err, errProgram):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read program %s: %w", r.Check, err)
+	}
+	said, err := family.Trace(r.Cell.SeqLen, r.Cell.Batch, r.Cell.ChunkSize)
+	if err != nil {
+		return nil // outside its domain
+	}
+	why := difference(said, events)
+	if why == "" {
+		return nil
+	}
+	key := registry.FamilyOf(r.Key.Origin, r.Cell)
+	p := d.registry.View().Programs[key]
+	if p == nil || p.Digest != r.Check || p.Stale != "" {
+		return nil
+	}
+	stale := fmt.Sprintf("the recording of %s is another program: %s", r.Cell, why)
+	_, err = d.propose(ctx, registry.Command{SetProgram: &registry.SetProgram{
+		Family: key, Inputs: p.Inputs, Program: p.Digest, Domains: p.Domains, Tested: p.Tested, Stale: stale,
+	}})
+	if err != nil {
+		return fmt.Errorf("doubt program %s: %w", r.Check, err)
+	}
+	d.log.Warn("program is stale, its cells are recorded", "family", key.Family, "origin", key.Origin, "cell", r.Key.Cell, "why", why)
+	return nil
+}
+
+// request is what a program asks of the allocator: a block of this size, or the
+// release of the block that it asked for as its n-th.
+type request struct {
+	free bool
+	n    int64
+}
+
+// difference says where two runs ask for other things; empty when they do not.
+// Where blocks lie and what the allocator does for itself is no part of it.
+func difference(said, seen []allocator.Event) string {
+	a, b := requests(said), requests(seen)
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return fmt.Sprintf("at request %d it %s, the program says that it %s", i, b[i], a[i])
+		}
+	}
+	if len(a) != len(b) {
+		return fmt.Sprintf("it makes %d requests, the program says %d", len(b), len(a))
+	}
+	return ""
+}
+
+// String says the request in words.
+func (r request) String() string {
+	if r.free {
+		return fmt.Sprintf("frees block %d", r.n)
+	}
+	return fmt.Sprintf("allocates %d bytes", r.n)
+}
+
+func requests(events []allocator.Event) []request {
+	var out []request
+	blocks := make(map[uint64]int64)
+	next := int64(0)
+	for _, e := range events {
+		switch e.Action {
+		case allocator.Alloc:
+			blocks[e.Addr] = next
+			next++
+			out = append(out, request{n: e.Size})
+		case allocator.FreeRequested:
+			out = append(out, request{free: true, n: blocks[e.Addr]})
+		}
+	}
+	return out
+}
