@@ -1,7 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -43,6 +45,7 @@ type quotaQuery struct {
 	GPU       string   `query:"gpu"`
 	Driver    string   `query:"driver"`
 	Workload  string   `query:"workload" default:"esmfold"`
+	Params    []string `query:"param,explode" doc:"KEY=VALUE of the workload, may be repeated; needed where several variants are known"`
 	Env       []string `query:"env,explode" doc:"KEY=VALUE, may be repeated"`
 	Kind      string   `query:"quota_kind" enum:"allocator,process,device" default:"allocator"`
 	Origin    string   `query:"origin" enum:"measured,simulated,imported" default:"measured"`
@@ -70,13 +73,12 @@ func (s *server) registerAnswers(h huma.API) {
 	huma.Register(h, huma.Operation{OperationID: "quota", Method: http.MethodGet, Path: "/v1/quota", Summary: "A quota for one workload"},
 		func(_ context.Context, q *quotaQuery) (*body[Recommendation], error) {
 			question := Question{SeqLen: q.SeqLen, Batch: q.Batch, ChunkSize: q.ChunkSize, GPU: q.GPU, Driver: q.Driver,
-				Workload: q.Workload, Env: map[string]string{}, QuotaKind: proto.QuotaKind(q.Kind), Origin: proto.Origin(q.Origin)}
-			for _, pair := range q.Env {
-				name, value, ok := strings.Cut(pair, "=")
-				if !ok {
-					return nil, problem(http.StatusBadRequest, CodeBadRequest, "env takes KEY=VALUE, not "+pair)
-				}
-				question.Env[name] = value
+				Workload: q.Workload, QuotaKind: proto.QuotaKind(q.Kind), Origin: proto.Origin(q.Origin)}
+			var errs [2]error
+			question.Env, errs[0] = pairs("env", q.Env)
+			question.Params, errs[1] = pairs("param", q.Params)
+			if err := cmp.Or(errs[:]...); err != nil {
+				return nil, err
 			}
 			view := s.Registry.View()
 			answer, err := Recommend(view, question)
@@ -86,4 +88,17 @@ func (s *server) registerAnswers(h huma.API) {
 			answer.AppliedIndex, answer.Role = view.AppliedIndex, s.role()
 			return &body[Recommendation]{answer}, nil
 		})
+}
+
+// pairs reads KEY=VALUE pairs; a value may hold anything.
+func pairs(parameter string, texts []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, text := range texts {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, problem(http.StatusBadRequest, CodeBadRequest, fmt.Sprintf("%s takes KEY=VALUE, not %q", parameter, text))
+		}
+		out[name] = value
+	}
+	return out, nil
 }

@@ -7,27 +7,34 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/oomfleet/oomfleet/coordinator"
 	"github.com/oomfleet/oomfleet/proto"
 )
 
+// answerWithin bounds the wait for one coordinator's answer to begin: a follower
+// waits up to a minute for its leader. A trace may take longer to arrive.
+const answerWithin = 90 * time.Second
+
 // Client talks to the coordinators of one fleet. It tries each base URL in turn
-// and stays with the one that answered.
+// and stays with the one that answered. It is safe for concurrent use.
 type Client struct {
 	bases []string
 	http  *http.Client
-	first int
+	first atomic.Int32 // of bases: the one that answered last
 }
 
 // NewClient returns a client for base URLs like "http://127.0.0.1:7400",
 // separated by commas. It does no I/O.
 func NewClient(servers string) (*Client, error) {
-	c := &Client{http: &http.Client{Timeout: 90 * time.Second}}
+	c := &Client{http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: answerWithin,
+		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, IdleConnTimeout: time.Minute}}}
 	for _, s := range strings.Split(servers, ",") {
 		s = strings.TrimRight(strings.TrimSpace(s), "/")
 		u, err := url.Parse(s)
@@ -40,48 +47,48 @@ func NewClient(servers string) (*Client, error) {
 }
 
 // Submit submits a matrix.
-func (c *Client) Submit(ctx context.Context, s Submission) (out coordinator.SubmitReply, err error) {
-	return out, c.call(ctx, http.MethodPost, "/v1/sweeps", s, &out)
+func (c *Client) Submit(ctx context.Context, s Submission) (coordinator.SubmitReply, error) {
+	return ask[coordinator.SubmitReply](ctx, c, http.MethodPost, "/v1/sweeps", s)
 }
 
 // Sweep reads where a sweep stands.
-func (c *Client) Sweep(ctx context.Context, id proto.MatrixID) (out proto.Report, err error) {
-	return out, c.call(ctx, http.MethodGet, "/v1/sweeps/"+url.PathEscape(string(id)), nil, &out)
+func (c *Client) Sweep(ctx context.Context, id proto.MatrixID) (proto.Report, error) {
+	return ask[proto.Report](ctx, c, http.MethodGet, "/v1/sweeps/"+url.PathEscape(string(id)), nil)
 }
 
 // Sweeps lists all sweeps.
-func (c *Client) Sweeps(ctx context.Context) (out SweepList, err error) {
-	return out, c.call(ctx, http.MethodGet, "/v1/sweeps", nil, &out)
+func (c *Client) Sweeps(ctx context.Context) (SweepList, error) {
+	return ask[SweepList](ctx, c, http.MethodGet, "/v1/sweeps", nil)
 }
 
 // Cancel cancels a sweep.
-func (c *Client) Cancel(ctx context.Context, id proto.MatrixID) (out Cancelled, err error) {
-	return out, c.call(ctx, http.MethodPost, "/v1/sweeps/"+url.PathEscape(string(id))+"/cancel", nil, &out)
+func (c *Client) Cancel(ctx context.Context, id proto.MatrixID) (Cancelled, error) {
+	return ask[Cancelled](ctx, c, http.MethodPost, "/v1/sweeps/"+url.PathEscape(string(id))+"/cancel", nil)
 }
 
 // Agents lists the agents that are announced now.
-func (c *Client) Agents(ctx context.Context) (out AgentList, err error) {
-	return out, c.call(ctx, http.MethodGet, "/v1/agents", nil, &out)
+func (c *Client) Agents(ctx context.Context) (AgentList, error) {
+	return ask[AgentList](ctx, c, http.MethodGet, "/v1/agents", nil)
 }
 
 // Status asks the answering coordinator about itself.
-func (c *Client) Status(ctx context.Context) (out Status, err error) {
-	return out, c.call(ctx, http.MethodGet, "/v1/status", nil, &out)
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return ask[Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
 // Coefficients reads coefficients; see coefficientQuery for the filters.
-func (c *Client) Coefficients(ctx context.Context, filter url.Values) (out CoefficientList, err error) {
-	return out, c.call(ctx, http.MethodGet, "/v1/coefficients?"+filter.Encode(), nil, &out)
+func (c *Client) Coefficients(ctx context.Context, filter url.Values) (CoefficientList, error) {
+	return ask[CoefficientList](ctx, c, http.MethodGet, "/v1/coefficients?"+filter.Encode(), nil)
 }
 
 // Quota asks for a quota; see quotaQuery for the parameters.
-func (c *Client) Quota(ctx context.Context, question url.Values) (out Recommendation, err error) {
-	return out, c.call(ctx, http.MethodGet, "/v1/quota?"+question.Encode(), nil, &out)
+func (c *Client) Quota(ctx context.Context, question url.Values) (Recommendation, error) {
+	return ask[Recommendation](ctx, c, http.MethodGet, "/v1/quota?"+question.Encode(), nil)
 }
 
 // Traces lists recorded traces, of one sweep or of all.
-func (c *Client) Traces(ctx context.Context, sweep proto.MatrixID) (out TraceList, err error) {
-	return out, c.call(ctx, http.MethodGet, "/v1/traces?sweep="+url.QueryEscape(string(sweep)), nil, &out)
+func (c *Client) Traces(ctx context.Context, sweep proto.MatrixID) (TraceList, error) {
+	return ask[TraceList](ctx, c, http.MethodGet, "/v1/traces?sweep="+url.QueryEscape(string(sweep)), nil)
 }
 
 // Trace streams a trace file; the caller closes it and checks the digest.
@@ -93,30 +100,31 @@ func (c *Client) Trace(ctx context.Context, digest proto.Digest) (io.ReadCloser,
 	return answer.Body, nil
 }
 
-func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+// ask sends in as JSON (nil for nothing) and reads the answer's document.
+func ask[T any](ctx context.Context, c *Client, method, path string, in any) (out T, err error) {
 	var text []byte
 	if in != nil {
-		var err error
 		if text, err = json.Marshal(in); err != nil {
-			return fmt.Errorf("encode the request: %w", err)
+			return out, fmt.Errorf("encode the request: %w", err)
 		}
 	}
 	answer, err := c.do(ctx, method, path, text)
 	if err != nil {
-		return err
+		return out, err
 	}
 	defer answer.Body.Close()
-	if err := json.NewDecoder(answer.Body).Decode(out); err != nil {
-		return fmt.Errorf("the coordinator's answer is not the document that was asked for: %w", err)
+	if err := json.NewDecoder(answer.Body).Decode(&out); err != nil {
+		return out, fmt.Errorf("the coordinator's answer is not the document that was asked for: %w", err)
 	}
-	return nil
+	return out, nil
 }
 
 // do sends a request to the coordinators in turn until one answers.
 func (c *Client) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	var last error
+	first := int(c.first.Load())
 	for i := range c.bases {
-		n := (c.first + i) % len(c.bases)
+		n := (first + i) % len(c.bases)
 		req, err := http.NewRequestWithContext(ctx, method, c.bases[n]+path, bytes.NewReader(body))
 		if err != nil {
 			return nil, fmt.Errorf("make the request: %w", err)
@@ -125,19 +133,22 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (*htt
 			req.Header.Set("Content-Type", "application/json")
 		}
 		answer, err := c.http.Do(req)
+		if err != nil && ctx.Err() != nil {
+			return nil, fmt.Errorf("ask the coordinator at %s: %w", c.bases[n], ctx.Err())
+		}
 		if err != nil {
 			last = fmt.Errorf("no coordinator answers at %s: is it running? (%w)", c.bases[n], errors.Unwrap(err))
 			continue
 		}
 		if answer.StatusCode < 300 {
-			c.first = n
+			c.first.Store(int32(n))
 			return answer, nil
 		}
 		p := readProblem(answer)
-		if p.Code != CodeNoLeader || len(c.bases) == 1 {
+		if p.status < http.StatusInternalServerError {
 			return nil, p
 		}
-		last = p
+		last = p // another one may know the leader, or reach what this one cannot
 	}
 	return nil, last
 }
@@ -149,18 +160,7 @@ func readProblem(answer *http.Response) *Problem {
 	if json.Unmarshal(text, p) == nil && p.Message != "" {
 		return p
 	}
-	var plain struct {
-		Title  string `json:"title"`
-		Detail string `json:"detail"`
-		Errors []struct{ Message, Location string }
-	}
-	json.Unmarshal(text, &plain)
-	p.Code, p.Message = CodeBadRequest, strings.TrimSpace(plain.Detail)
-	for _, e := range plain.Errors {
-		p.Message += "; " + e.Location + ": " + e.Message
-	}
-	if p.Message == "" {
-		p.Message = fmt.Sprintf("the coordinator answered %s", answer.Status)
-	}
+	// Not one of ours: something stands in between.
+	p.Code, p.Message = CodeUnavailable, fmt.Sprintf("the coordinator answered %s", answer.Status)
 	return p
 }

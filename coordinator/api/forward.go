@@ -39,12 +39,15 @@ func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
 		writeProblem(w, problem(http.StatusRequestEntityTooLarge, CodeBadRequest, "the request is larger than 4 MiB"))
 		return
 	}
-	target, err := url.JoinPath(base, r.URL.Path)
+	target, err := url.JoinPath(base, r.URL.EscapedPath())
 	if err != nil {
 		writeProblem(w, problem(http.StatusServiceUnavailable, CodeNoLeader, "the leader's address is not usable: "+base))
 		return
 	}
-	out, err := http.NewRequestWithContext(r.Context(), r.Method, target+"?"+r.URL.RawQuery, bytes.NewReader(body))
+	if r.URL.RawQuery != "" {
+		target += "?" + r.URL.RawQuery
+	}
+	out, err := http.NewRequestWithContext(r.Context(), r.Method, target, bytes.NewReader(body))
 	if err != nil {
 		writeProblem(w, problem(http.StatusServiceUnavailable, CodeNoLeader, "the leader's address is not usable: "+base))
 		return

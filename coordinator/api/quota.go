@@ -18,10 +18,13 @@ type Question struct {
 	SeqLen, Batch, ChunkSize int
 	// GPU and Driver may be empty where the registry knows only one.
 	GPU, Driver string
-	Workload    string
-	Env         map[string]string
-	QuotaKind   proto.QuotaKind
-	Origin      proto.Origin
+	// Workload is its name. Params narrow it down, where several are known that
+	// differ in them.
+	Workload  string
+	Params    map[string]string
+	Env       map[string]string
+	QuotaKind proto.QuotaKind
+	Origin    proto.Origin
 }
 
 // Recommendation is a quota with its evidence.
@@ -32,6 +35,9 @@ type Recommendation struct {
 	// the allocator never flushes (0 where it is not known).
 	Survive proto.Bytes `json:"survive_bytes"`
 	NoRetry proto.Bytes `json:"no_retry_bytes"`
+	// BandsKnown is false when larger quotas than Survive may fail again: a
+	// bisection sees one edge of several.
+	BandsKnown bool `json:"bands_known"`
 	// Basis is boundary (this very cell was probed, or predicted and marked
 	// so) or coefficients (the upper end of the fit's interval).
 	Basis     string          `json:"basis"`
@@ -54,21 +60,15 @@ func Recommend(view registry.View, q Question) (Recommendation, error) {
 	if len(cells) == 0 {
 		return Recommendation{}, errors.New(notCovered(view, q))
 	}
-	stacks := map[string]bool{}
-	for _, r := range cells {
-		stacks[r.Cell.GPU+" under driver "+r.Cell.Driver] = true
+	if err := oneStack(cells); err != nil {
+		return Recommendation{}, err
 	}
-	if len(stacks) > 1 {
-		return Recommendation{}, fmt.Errorf("several stacks are known (%s): name one with gpu and driver", strings.Join(slices.Sorted(maps.Keys(stacks)), "; "))
+	if r := settledCell(cells, q); r != nil {
+		b := r.Settled.Boundary
+		return Recommendation{QuotaKind: q.QuotaKind, Origin: q.Origin, Survive: b.Boundary, NoRetry: b.NoRetry, BandsKnown: b.BandsKnown,
+			Basis: "boundary", CellState: r.Settled.State, CellID: r.Key.Cell, GPU: r.Cell.GPU, Driver: r.Cell.Driver}, nil
 	}
-	for _, r := range cells {
-		if r.Cell.SeqLen == q.SeqLen && r.Cell.Batch == q.Batch && r.Settled != nil && r.Settled.Boundary.Boundary > 0 {
-			return Recommendation{QuotaKind: q.QuotaKind, Origin: q.Origin, Survive: r.Settled.Boundary.Boundary,
-				NoRetry: r.Settled.Boundary.NoRetry, Basis: "boundary", CellState: r.Settled.State, CellID: r.Key.Cell,
-				GPU: r.Cell.GPU, Driver: r.Cell.Driver}, nil
-		}
-	}
-	return fromFit(view, q, cells[0])
+	return fromFit(view, q, cells)
 }
 
 // matching are the records of the question's group, by canonical order.
@@ -77,12 +77,54 @@ func matching(view registry.View, q Question) []*registry.Record {
 	for _, r := range view.Records {
 		c := &r.Cell
 		if r.Key.Origin == q.Origin && c.QuotaKind == q.QuotaKind && c.ChunkSize == q.ChunkSize && c.Workload.Name == q.Workload &&
+			within(q.Params, c.Workload.Params) &&
 			(q.GPU == "" || c.GPU == q.GPU) && (q.Driver == "" || c.Driver == q.Driver) && maps.Equal(c.Env, q.Env) {
 			out = append(out, r)
 		}
 	}
 	slices.SortFunc(out, func(a, b *registry.Record) int { return a.Cell.Compare(b.Cell) })
 	return out
+}
+
+// within reports whether all that some says is so in all.
+func within(some, all map[string]string) bool {
+	for name, value := range some {
+		if got, ok := all[name]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// oneStack refuses to answer for cells whose numbers have nothing to do with
+// each other.
+func oneStack(cells []*registry.Record) error {
+	stacks, variants := map[string]bool{}, map[string]bool{}
+	for _, r := range cells {
+		stacks[r.Cell.GPU+" under driver "+r.Cell.Driver] = true
+		variants[proto.EnvString(r.Cell.Workload.Params)] = true
+	}
+	if len(stacks) > 1 {
+		return fmt.Errorf("several stacks are known (%s): name one with gpu and driver", strings.Join(slices.Sorted(maps.Keys(stacks)), "; "))
+	}
+	if len(variants) > 1 {
+		return fmt.Errorf("several variants of workload %s are known (%s): name one with param", cells[0].Cell.Workload.Name,
+			strings.Join(slices.Sorted(maps.Keys(variants)), "; "))
+	}
+	return nil
+}
+
+// settledCell is the very cell of the question if its boundary is known; on the
+// finest grid, if it was measured on several. It is nil for none.
+func settledCell(cells []*registry.Record, q Question) *registry.Record {
+	var best *registry.Record
+	for _, r := range cells {
+		if r.Cell.SeqLen == q.SeqLen && r.Cell.Batch == q.Batch && r.Settled != nil && r.Settled.Boundary.Boundary > 0 &&
+			(best == nil || r.Cell.Step < best.Cell.Step) {
+			best = r
+		}
+	}
+	return best
 }
 
 func notCovered(view registry.View, q Question) string {
@@ -99,9 +141,21 @@ func notCovered(view registry.View, q Question) string {
 		q.Origin, strings.Join(slices.Sorted(maps.Keys(drivers)), ", "))
 }
 
-// fromFit answers from the coefficients of a record's group.
-func fromFit(view registry.View, q Question, like *registry.Record) (Recommendation, error) {
-	set := view.Coefficients[registry.GroupOf(like)]
+// newestFit is the newest set of coefficients that holds for one of the cells:
+// versions of CUDA and torch may differ between recordings, and a cell without
+// one belongs to no set yet.
+func newestFit(view registry.View, cells []*registry.Record) (set *registry.CoefficientSet, step proto.Bytes) {
+	for _, r := range cells {
+		if s := view.Coefficients[registry.GroupOf(r)]; s != nil && (set == nil || s.Index > set.Index) {
+			set, step = s, r.Cell.Step
+		}
+	}
+	return set, step
+}
+
+// fromFit answers from the coefficients of the cells' group.
+func fromFit(view registry.View, q Question, cells []*registry.Record) (Recommendation, error) {
+	set, step := newestFit(view, cells)
 	if set == nil {
 		return Recommendation{}, errors.New("this cell has no boundary and its group no coefficients yet: wait until the sweep has settled, or add lengths to the matrix")
 	}
@@ -122,8 +176,8 @@ func fromFit(view registry.View, q Question, like *registry.Record) (Recommendat
 			return Recommendation{}, fmt.Errorf("length %d at batch %d is outside what was measured (lengths %d to %d, batches %d to %d): add it to the matrix",
 				q.SeqLen, q.Batch, c.Domain.SeqLen[0], c.Domain.SeqLen[1], c.Domain.Batch[0], c.Domain.Batch[1])
 		}
-		return Recommendation{QuotaKind: q.QuotaKind, Origin: q.Origin, Survive: proto.Bytes(p.Hi).RoundUp(like.Cell.Step),
-			Predicted: proto.Bytes(p.Value), Basis: "coefficients", GPU: like.Cell.GPU, Driver: like.Cell.Driver, Domain: &c.Domain}, nil
+		return Recommendation{QuotaKind: q.QuotaKind, Origin: q.Origin, Survive: proto.Bytes(p.Hi).RoundUp(step), BandsKnown: true,
+			Predicted: proto.Bytes(p.Value), Basis: "coefficients", GPU: cells[0].Cell.GPU, Driver: cells[0].Cell.Driver, Domain: &c.Domain}, nil
 	}
 	return Recommendation{}, fmt.Errorf("the group's coefficients have no %s target", target)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/oomfleet/oomfleet/coordinator"
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
-	"github.com/oomfleet/oomfleet/storage/trace"
 )
 
 // Sweeps takes submissions; only the leader's can.
@@ -30,10 +29,9 @@ type Registry interface {
 	LeaderID() string
 }
 
-// Traces reads the trace store.
+// Traces reads the trace store; see trace.Store for how it fails.
 type Traces interface {
 	Open(ctx context.Context, digest proto.Digest) (io.ReadCloser, proto.Bytes, error)
-	Describe(ctx context.Context, digest proto.Digest) (proto.TraceRef, trace.Meta, error)
 }
 
 // Agents lists the agents that are announced now.
@@ -75,15 +73,20 @@ func New(deps Deps) (http.Handler, error) {
 	config.Info.Description = "How much GPU memory a workload really needs: sweeps, boundaries, coefficients, traces."
 	config.CreateHooks = nil // documents are the contract's, without $schema links
 	config.DocsPath = ""     // its page would load scripts from elsewhere
+	config.Transformers = []huma.Transformer{ours}
+	config.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	h := humago.New(mux, config)
 	s.registerStatus(h)
 	s.registerSweeps(h)
 	s.registerAnswers(h)
 	s.registerTraces(h, mux)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	document(h, plain{"health", "/healthz", "Whether this process answers", "text/plain", nil})
 	if deps.Metrics != nil {
 		mux.Handle("GET /metrics", deps.Metrics)
+		document(h, plain{"metrics", "/metrics", "Metrics for Prometheus", "text/plain", nil})
 	}
+	documentProblems(h)
 	return s.forward(mux), nil
 }
 

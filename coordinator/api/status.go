@@ -48,9 +48,13 @@ func (s *server) registerStatus(h huma.API) {
 			if err != nil {
 				return nil, s.problemOf(err)
 			}
-			if agents == nil {
-				agents = []proto.AgentInfo{}
+			out := AgentList{Agents: []proto.AgentInfo{}}
+			for _, a := range agents {
+				if a.QuotaKinds == nil {
+					a.QuotaKinds = []proto.QuotaKind{}
+				}
+				out.Agents = append(out.Agents, a)
 			}
-			return &body[AgentList]{AgentList{agents}}, nil
+			return &body[AgentList]{out}, nil
 		})
 }

@@ -39,7 +39,7 @@ type Cancelled struct {
 type body[T any] struct{ Body T }
 
 func (s *server) registerSweeps(h huma.API) {
-	huma.Register(h, huma.Operation{OperationID: "submit", Method: http.MethodPost, Path: "/v1/sweeps", Summary: "Submit a matrix"},
+	huma.Register(h, huma.Operation{OperationID: "submit", Method: http.MethodPost, Path: "/v1/sweeps", Summary: "Submit a matrix", MaxBodyBytes: maxBody},
 		func(ctx context.Context, in *struct{ Body Submission }) (*body[coordinator.SubmitReply], error) {
 			reply, err := s.Sweeps.Submit(ctx, coordinator.SubmitRequest{Source: in.Body.Source, Set: in.Body.Set, Origin: in.Body.Origin, Again: in.Body.Again})
 			if err != nil {
@@ -50,11 +50,7 @@ func (s *server) registerSweeps(h huma.API) {
 	huma.Register(h, huma.Operation{OperationID: "sweeps", Method: http.MethodGet, Path: "/v1/sweeps", Summary: "List sweeps"},
 		func(context.Context, *struct{}) (*body[SweepList], error) {
 			view := s.Registry.View()
-			list := view.SweepList()
-			if list == nil {
-				list = []registry.Summary{}
-			}
-			return &body[SweepList]{SweepList{list, view.AppliedIndex, s.role()}}, nil
+			return &body[SweepList]{SweepList{view.SweepList(), view.AppliedIndex, s.role()}}, nil
 		})
 	huma.Register(h, huma.Operation{OperationID: "sweep", Method: http.MethodGet, Path: "/v1/sweeps/{id}", Summary: "Where a sweep stands"},
 		func(_ context.Context, in *struct {

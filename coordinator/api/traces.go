@@ -15,6 +15,9 @@ import (
 	"github.com/oomfleet/oomfleet/storage/trace"
 )
 
+// parquetType is the media type of a trace file.
+const parquetType = "application/vnd.apache.parquet"
+
 // TraceEntry is one recorded trace in a list.
 type TraceEntry struct {
 	Ref    proto.TraceRef `json:"ref"`
@@ -42,6 +45,7 @@ func (s *server) registerTraces(h huma.API, mux *http.ServeMux) {
 			return &body[TraceList]{TraceList{tracesOf(view, proto.MatrixID(in.Sweep)), view.AppliedIndex}}, nil
 		})
 	mux.HandleFunc("GET /v1/traces/{digest}", s.download)
+	document(h, plain{"trace", "/v1/traces/{digest}", "One trace file, as it is stored", parquetType, []string{"digest"}})
 }
 
 // tracesOf lists the traces that the registry's runs name, by cell.
@@ -80,7 +84,7 @@ func (s *server) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer content.Close()
-	w.Header().Set("Content-Type", "application/vnd.apache.parquet")
+	w.Header().Set("Content-Type", parquetType)
 	w.Header().Set("Content-Length", strconv.FormatInt(int64(size), 10))
 	if _, err := io.Copy(w, content); err != nil {
 		s.Log.Warn("trace download broke off", "trace", digest, "error", err)

@@ -1,0 +1,200 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/oomfleet/oomfleet/coordinator"
+	"github.com/oomfleet/oomfleet/coordinator/api"
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// nothing takes no sweeps.
+type nothing struct{}
+
+func (nothing) Submit(context.Context, coordinator.SubmitRequest) (coordinator.SubmitReply, error) {
+	return coordinator.SubmitReply{}, errors.New("not this one")
+}
+
+func (nothing) Cancel(context.Context, proto.MatrixID) (int, error) {
+	return 0, errors.New("not this one")
+}
+
+// counted counts the requests that reach a server.
+func counted(n *atomic.Int32) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n.Add(1)
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+func wantNoLeader(t *testing.T, err error) {
+	t.Helper()
+	var p *api.Problem
+	if !errors.As(err, &p) || p.Code != api.CodeNoLeader || p.GetStatus() != http.StatusServiceUnavailable {
+		t.Errorf("got %v, want no leader", err)
+	}
+}
+
+func submission() api.Submission {
+	return api.Submission{Source: source("[64]", "580.1"), Origin: proto.OriginMeasured}
+}
+
+func TestForward(t *testing.T) {
+	c := newCluster(t)
+	var atLeader atomic.Int32
+	c.serve("n1", counted(&atLeader))
+	client := c.client(c.serve("n2", nil))
+	reply, err := client.Submit(t.Context(), submission())
+	if err != nil || reply.New != 1 || atLeader.Load() != 1 {
+		t.Fatalf("%+v, %v, %d requests reached the leader", reply, err, atLeader.Load())
+	}
+	report, err := client.Sweep(t.Context(), reply.Matrix.ID)
+	if err != nil || report.Role != "follower" || atLeader.Load() != 1 { // reads stay here
+		t.Errorf("%+v, %v, %d requests reached the leader", report, err, atLeader.Load())
+	}
+	// The leader's problems come back whole.
+	bad := submission()
+	bad.Source += "colour: red\n"
+	var p *api.Problem
+	if _, err := client.Submit(t.Context(), bad); !errors.As(err, &p) || p.Code != api.CodeBadMatrix || len(p.Details) != 1 || p.Details[0].Line != 8 {
+		t.Errorf("got %v", err)
+	}
+	if done, err := client.Cancel(t.Context(), reply.Matrix.ID); err != nil || done.ID != reply.Matrix.ID {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
+
+// TestSecondHopRefused: two followers that take each other for the leader must
+// not send a request in circles.
+func TestSecondHopRefused(t *testing.T) {
+	c := newCluster(t)
+	var at2, at3 atomic.Int32
+	c.serve("n1", nil)
+	second := c.serve("n2", counted(&at2))
+	c.serve("n3", counted(&at3))
+	c.believe("n2", "n3")
+	c.believe("n3", "n2")
+	_, err := c.client(second).Submit(t.Context(), submission())
+	wantNoLeader(t, err)
+	if at2.Load() != 1 || at3.Load() != 1 {
+		t.Errorf("%d and %d requests", at2.Load(), at3.Load())
+	}
+	if n := len(c.machine.View().Sweeps); n != 0 {
+		t.Errorf("%d sweeps", n)
+	}
+}
+
+func TestNoLeader(t *testing.T) {
+	c := newCluster(t)
+	first, second := c.serve("n1", nil), c.serve("n2", nil)
+	for name, believes := range map[string]string{"unknown": "", "not a member": "n9"} {
+		t.Run(name, func(t *testing.T) {
+			c.believe("n2", believes)
+			_, err := c.client(second).Submit(t.Context(), submission())
+			wantNoLeader(t, err)
+			if _, err := c.client(second).Sweeps(t.Context()); err != nil { // reads need none
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("the leader lost it meanwhile", func(t *testing.T) {
+		c.believe("n1", "n3")
+		defer c.believe("n1", "n1")
+		c.believe("n2", "n1")
+		_, err := c.client(second).Submit(t.Context(), submission())
+		wantNoLeader(t, err)
+	})
+	t.Run("gone", func(t *testing.T) {
+		c.believe("n2", "n1")
+		first.Close()
+		_, err := c.client(second).Submit(t.Context(), submission())
+		wantNoLeader(t, err)
+	})
+}
+
+// TestClientTriesNext: a coordinator that is gone or knows no leader is passed
+// over, and the one that answered is asked first from then on.
+func TestClientTriesNext(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		spoil func(c *cluster, s *httptest.Server)
+		asked int32 // requests at the first server after both calls
+	}{
+		{"gone", func(_ *cluster, s *httptest.Server) { s.Close() }, 0},
+		{"no leader", func(c *cluster, _ *httptest.Server) { c.believe("n2", "") }, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(t)
+			var at1, at2 atomic.Int32
+			leader, other := c.serve("n1", counted(&at1)), c.serve("n2", counted(&at2))
+			tt.spoil(c, other)
+			client := c.client(other, leader)
+			for range 2 {
+				if _, err := client.Submit(t.Context(), submission()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if at2.Load() != tt.asked || at1.Load() != 2 {
+				t.Errorf("%d requests at the first server, %d at the leader", at2.Load(), at1.Load())
+			}
+		})
+	}
+}
+
+// TestClientStaysWithRefusals: what one coordinator refuses, all refuse.
+func TestClientStaysWithRefusals(t *testing.T) {
+	c := newCluster(t)
+	var at2 atomic.Int32
+	client := c.client(c.serve("n1", nil), c.serve("n2", counted(&at2)))
+	bad := submission()
+	bad.Source = "name: x"
+	if _, err := client.Submit(t.Context(), bad); err == nil || at2.Load() != 0 {
+		t.Errorf("%v, %d requests at the second", err, at2.Load())
+	}
+}
+
+func TestClientErrors(t *testing.T) {
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/sweeps" {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+		w.Write([]byte("<html>"))
+	}))
+	defer page.Close()
+	client, err := api.NewClient(page.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p *api.Problem
+	if _, err := client.Sweeps(t.Context()); !errors.As(err, &p) || p.Code != api.CodeUnavailable || !strings.Contains(p.Message, "502") {
+		t.Errorf("a gateway: %v", err)
+	}
+	if _, err := client.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "not the document") {
+		t.Errorf("a page: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := client.Status(ctx); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "is it running") {
+		t.Errorf("cancelled: %v", err)
+	}
+	page.Close()
+	if _, err := client.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "is it running?") {
+		t.Errorf("gone: %v", err)
+	}
+	for _, bad := range []string{"", "127.0.0.1:7400", "ftp://x", "http://a,,http://b", "http://", "://"} {
+		if _, err := api.NewClient(bad); err == nil {
+			t.Errorf("no error for %q", bad)
+		}
+	}
+	if _, err := api.NewClient("http://a/, https://b:1"); err != nil {
+		t.Error(err)
+	}
+}
