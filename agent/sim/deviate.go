@@ -22,7 +22,8 @@ const (
 	// that the replay wants (as cuDNN does with its workspaces).
 	DeviateAdaptive DeviationKind = "adaptive"
 	// DeviateOrder: large blocks are freed a little later or not, differently
-	// in each run, which moves edges by some MiB (as GPT-2's backward pass).
+	// from run to run, which moves edges by some MiB (as GPT-2's backward
+	// pass). Each run draws one of the cell's orderVariants.
 	DeviateOrder DeviationKind = "order"
 	// DeviateExtra: every run under a quota holds one more block of
 	// Deviation.Bytes from its forward pass on, which the recording lacks.
@@ -59,10 +60,7 @@ func (d Deviations) validate() error {
 }
 
 // Of says what a cell does, for tests that know the truth.
-func (d Deviations) Of(c proto.Cell) Deviation {
-	return d.of(runner.Request{Workload: runner.Workload{Name: c.Workload.Name, Params: c.Workload.Params},
-		SeqLen: c.SeqLen, Batch: c.Batch, ChunkSize: c.ChunkSize, Env: c.Env, QuotaKind: string(c.QuotaKind)})
-}
+func (d Deviations) Of(c proto.Cell) Deviation { return d.of(requestOf(c)) }
 
 func (d Deviations) of(req runner.Request) Deviation {
 	if d.Share == 0 {
@@ -77,6 +75,16 @@ func (d Deviations) of(req runner.Request) Deviation {
 		kinds = []DeviationKind{DeviateAdaptive, DeviateOrder, DeviateExtra}
 	}
 	return Deviation{Kind: kinds[r.IntN(len(kinds))], Bytes: proto.Bytes(8+r.IntN(57)) * 2 * proto.MiB} // 16 to 128 MiB
+}
+
+// orderVariants is in how many ways a cell of DeviateOrder goes: few enough that
+// TruthOf can look at each.
+const orderVariants = 8
+
+// variantOf draws the way that a run goes, of orderVariants; the same for the
+// same run of the same cell.
+func (d Deviations) variantOf(req runner.Request, run string) int {
+	return d.random(req, run).IntN(orderVariants)
 }
 
 // random is a source that depends on the seed, the cell and what, only.

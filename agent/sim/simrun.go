@@ -97,9 +97,19 @@ func (r *run) answer() (ok bool, err error) {
 	return r.play(w)
 }
 
-// prepare finds recording, settings and limit of the request.
+// prepare finds recording, settings and limit of the request, and what this run
+// does of its own.
 func (r *run) prepare() (w world, rejected *rejection, err error) {
-	req := r.Request
+	if w, rejected, err = worldOf(r.Config, r.Request); rejected != nil || err != nil {
+		return w, rejected, err
+	}
+	w.deviate(r.Config.Deviations, r.Request, r.Config.Deviations.variantOf(r.Request, r.name()))
+	w.limit, rejected = w.limitOf(r.Request, proto.Bytes(r.Request.QuotaBytes))
+	return w, rejected, nil
+}
+
+// worldOf is all that the runs of a request's cell have in common.
+func worldOf(cfg Config, req runner.Request) (w world, rejected *rejection, err error) {
 	if rejected := supported(req); rejected != nil {
 		return w, rejected, nil
 	}
@@ -115,23 +125,27 @@ func (r *run) prepare() (w world, rejected *rejection, err error) {
 		return w, unsupported("no recording of L%d B%d chunk %d: simulated agents answer for %s, and for %s; other cells need a real GPU",
 			req.SeqLen, req.Batch, req.ChunkSize, strings.Join(Programs(), "; "), strings.Join(Recorded(), ", ")), nil
 	}
-	w.context = w.meta.Context + r.Config.ContextOffset + w.effect.context
-	w.outsideNow = w.outside + r.Config.ContextOffset + w.effect.outside
-	w.deviation = r.Config.Deviations.of(req)
+	w.context = w.meta.Context + cfg.ContextOffset + w.effect.context
+	w.outsideNow = w.outside + cfg.ContextOffset + w.effect.outside
+	w.deviation = cfg.Deviations.of(req)
+	return w, nil, nil
+}
+
+// deviate changes the events as the cell's deviation says, for one variant of a
+// run under the request's quota.
+func (w *world) deviate(d Deviations, req runner.Request, variant int) {
 	switch {
 	case w.deviation.Kind == DeviateOrder:
-		w.events = reordered(w.events, r.Config.Deviations.random(req, r.variant()))
+		w.events = reordered(w.events, d.random(req, fmt.Sprintf("variant %d", variant)))
 	case w.deviation.Kind == DeviateExtra && req.QuotaBytes > 0:
 		w.events = withExtra(w.events, w.deviation.Bytes)
 	}
-	w.limit, rejected = w.limitOf(req, proto.Bytes(req.QuotaBytes))
-	return w, rejected, nil
 }
 
-// variant is what tells this run from others of its cell: the task and its
+// name is what tells this run from others of its cell: the task and its
 // attempt. An agent's own counter behind it is left out, so that a task which
 // is delivered twice goes the same way twice.
-func (r *run) variant() string {
+func (r *run) name() string {
 	if i := strings.LastIndexByte(r.Request.ID, '.'); i >= 0 {
 		return r.Request.ID[:i]
 	}
