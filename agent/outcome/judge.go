@@ -61,7 +61,7 @@ func (s sentence) others() proto.Bytes {
 	self, reserved := -1, orZero(s.Reserved)
 	for i, held := range s.processes {
 		total += held
-		if s.own == nil && reserved > 0 && held >= reserved && held <= reserved+maxContext &&
+		if s.Own == nil && reserved > 0 && held >= reserved && held <= reserved+maxContext &&
 			(self < 0 || held < s.processes[self]) {
 			self = i
 		}
@@ -83,7 +83,7 @@ func (s sentence) unaccounted() bool {
 	if s.Total == nil || s.Free == nil || s.Allocated == nil {
 		return false
 	}
-	held := max(orZero(s.own), orZero(s.Reserved), *s.Allocated) + *s.Free
+	held := max(orZero(s.Own), orZero(s.Reserved), *s.Allocated) + *s.Free
 	for _, p := range s.processes {
 		held += p
 	}

@@ -49,7 +49,7 @@ func readAsync(f folded) (Reading, bool) {
 
 func readNCCL(f folded) (Reading, bool) {
 	calloc := f.has("ncclwarnfailedtocuda") && !f.has("cudafailure")
-	if !calloc && !nFailure.MatchString(f.compact) {
+	if !calloc && (!f.has("cudafailure") || !nFailure.MatchString(f.compact)) {
 		return Reading{}, false
 	}
 	r := Reading{Kind: KindNCCL}

@@ -1,5 +1,7 @@
 package outcome
 
+import "strings"
+
 // Read says what kind of text this is, and the numbers in it. It accepts any
 // bytes: log prefixes, line wraps inside words, comment marks, control bytes,
 // sentences cut short. Of a text longer than 1 MiB it reads the two ends.
@@ -10,48 +12,61 @@ package outcome
 func Read(text string) Reading {
 	f := fold(text)
 	if s, ok := findSentence(f); ok {
-		s.Kind = s.kind()
-		return s.Reading
+		return s.reading()
 	}
-	for _, reader := range []func(folded) (Reading, bool){
+	r, _ := readOthers(f)
+	return r
+}
+
+// Ranks order what may be read in parts of one text that is too long to be
+// looked at as a whole: the higher is the better evidence, 0 is none.
+const (
+	rankSentence   = 100
+	rankAllocators = 50
+)
+
+// readOthers reads a text without a sentence of PyTorch's allocator.
+func readOthers(f folded) (r Reading, rank int) {
+	for i, reader := range []func(folded) (Reading, bool){
 		readRejected, readAsync, readNCCL, readXLA, readTF, readOther, readHostAllocation,
 	} {
 		if r, ok := reader(f); ok {
-			return r
+			return r, rankAllocators - i
 		}
 	}
-	return Reading{Kind: wordsKind(f)}
+	kind, rank := wordsKind(f)
+	return Reading{Kind: kind, Where: whereKind(kind, f)}, rank
 }
 
-// wordsKind is the kind of a text in which no number counts.
-func wordsKind(f folded) string {
+// wordsKind is the kind of a text in which no number counts, and its rank.
+func wordsKind(f folded) (kind string, rank int) {
 	switch {
 	case f.has(killWords...):
-		return KindHostOOMKill
+		return KindHostOOMKill, 8
 	case deviceOOM(f):
-		return KindNoSize
+		return KindNoSize, 7
 	case f.has(badOptions...):
-		return KindEnvFault
-	case f.has(maybeWords...) && !hardFault(f), maybeAssert.MatchString(f.compact):
-		return KindMaybe
+		return KindEnvFault, 6
+	case f.has(maybeWords...) && !hardFault(f), f.has("internalassertfailedat") && maybeAssert.MatchString(f.compact):
+		return KindMaybe, 5
 	case hardFault(f):
-		return KindEnvFault
-	case f.has(hostWords...) || memoryError.MatchString(f.compact):
-		return KindHostOOM
+		return KindEnvFault, 4
+	case f.has(hostWords...) || f.has("memoryerror") && memoryError.MatchString(f.compact):
+		return KindHostOOM, 3
 	case killed(f):
-		return KindHostOOMKill
+		return KindHostOOMKill, 2
 	case f.has(softFaults...):
-		return KindEnvFault
+		return KindEnvFault, 1
 	}
-	return KindNotOOM
+	return KindNotOOM, 0
 }
 
 // killed reports whether a line says so in the shell's words, or a code does.
 func killed(f folded) bool {
 	for _, line := range f.lines {
-		if killLine.MatchString(line) {
+		if strings.Contains(line, "Killed") && killLine.MatchString(line) {
 			return true
 		}
 	}
-	return killCode.MatchString(f.compact) || f.has("sigkill")
+	return f.has("137", "247", "-9") && killCode.MatchString(f.compact) || f.has("sigkill")
 }

@@ -23,7 +23,7 @@ type sample struct {
 }
 
 func (s sample) reading() Reading {
-	return Reading{s.Kind, s.Tried, s.Total, s.Free, s.Allocated, s.Reserved, s.Allowed}
+	return Reading{Kind: s.Kind, Tried: s.Tried, Total: s.Total, Free: s.Free, Allocated: s.Allocated, Reserved: s.Reserved, Allowed: s.Allowed}
 }
 
 func samples(t testing.TB) []sample {
@@ -81,7 +81,7 @@ func brief(r Reading) string {
 		Allocated *proto.Bytes `json:",omitempty"`
 		Reserved  *proto.Bytes `json:",omitempty"`
 		Allowed   *proto.Bytes `json:",omitempty"`
-	}(r))
+	}{r.Kind, r.Tried, r.Total, r.Free, r.Allocated, r.Reserved, r.Allowed})
 	if err != nil {
 		panic(err)
 	}

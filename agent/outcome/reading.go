@@ -58,4 +58,21 @@ type Reading struct {
 	Reserved  *proto.Bytes
 	// Allowed is the cap on this process's reserved memory.
 	Allowed *proto.Bytes
+	// Own is what the driver counts for this process: the allocator, the
+	// context and whatever else it holds. Most texts do not print it.
+	Own *proto.Bytes `json:"-"`
+	// Where is what the program was doing, where a text without doubt says so.
+	Where Where `json:"-"`
 }
+
+// Where is a place in a program that explains a refusal.
+type Where string
+
+const (
+	// AtLoading: the traceback goes through the loading of the weights.
+	AtLoading Where = "loading"
+	// AtFirstUse: a library was being started, which happens at its first call.
+	AtFirstUse Where = "first use"
+	// InOldBuild: the library was built before this card's generation.
+	InOldBuild Where = "old build"
+)

@@ -11,9 +11,8 @@ import (
 // its generations: the numbers moved, what each is called did not.
 type sentence struct {
 	Reading
-	// own is all that this process holds on the card, processes what each
-	// process that is named by its id holds (this one may be among them).
-	own       *proto.Bytes
+	// processes is what each process that is named by its id holds (this one
+	// may be among them).
 	processes []proto.Bytes
 	// bogus says that the size asked for is no size.
 	bogus bool
@@ -66,6 +65,12 @@ func findSentence(f folded) (sentence, bool) {
 	return sentence{}, false
 }
 
+// reading is what the sentence says, judged.
+func (s sentence) reading() Reading {
+	s.Kind = s.kind()
+	return s.Reading
+}
+
 // nextSentence finds the next beginning of a sentence, and where it ends at the
 // latest. A text may have lost its beginning ("GPU 0 has a total capacity of").
 func nextSentence(text string) (start, end int) {
@@ -92,6 +97,7 @@ func nextSentence(text string) (start, end int) {
 // parseSentence reads one sentence; before is the text that leads to it. It is
 // not ok where nothing says that the device's memory was refused.
 func parseSentence(before, text string) (s sentence, ok bool) {
+	s.Where = whereSentence(before)
 	before = before[max(0, len(before)-240):]
 	if strings.HasSuffix(before, "you") { // "you tried to allocate": the host's allocator
 		return s, false
@@ -108,7 +114,7 @@ func parseSentence(before, text string) (s sentence, ok bool) {
 	s.Free, _ = find(sFree, text)
 	s.Allocated, _ = find(sAllocated, text)
 	s.Allowed, _ = find(sAllowed, text)
-	s.own, _ = find(sOwn, text)
+	s.Own, _ = find(sOwn, text)
 	if s.Reserved, _ = find(sReserved, text); s.Reserved == nil {
 		unused, _ := find(sUnused, text)
 		s.Reserved = sum(s.Allocated, unused)

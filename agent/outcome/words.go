@@ -34,6 +34,9 @@ var hardFaults = []string{
 var xid = regexp.MustCompile(`xid\([^)]{0,40}\):([0-9]+)`)
 
 func xidFault(f folded) bool {
+	if !f.has("xid(") {
+		return false
+	}
 	for _, m := range xid.FindAllStringSubmatch(f.compact, 64) {
 		switch m[1] {
 		case "13", "31", "43", "45": // exception, page fault, reset and stop of one program's channel
