@@ -35,7 +35,7 @@ const (
 // TestReadLogIsRead: a text with one refusal reads as Read reads it, alone, at
 // either end of a long log and in the middle of one.
 func TestReadLogIsRead(t *testing.T) {
-	step := "step 12345 loss 0.5 lr 1e-4 it/s 3.25\n"
+	step := "step 12345 loss 0.5 lr 1e-4 it/s 3.25 " + strings.Repeat("and more words ", 20) + "\n"
 	filler := strings.Repeat(step, logWindow*5/4/len(step))
 	for i, s := range samples(t) {
 		want := show(Read(s.Text))
@@ -60,11 +60,12 @@ func TestReadLogIsRead(t *testing.T) {
 // ends of windows and of pieces of a line.
 func TestReadLogAcrossWindows(t *testing.T) {
 	want := show(Read(sentenceOf(3)))
-	for _, end := range []int{logPiece, logWindow, logWindow + logWindow - logOverlap} {
-		for shift := -maxSentence - 600; shift <= 300; shift += 1931 {
-			for _, fill := range []string{"x", "x\n", "\n[rank0]: yz"} {
-				before := strings.Repeat(fill, (end+shift)*max(1, len(fill)/2)/len(fill))
-				l := readLog(t, before+sentenceOf(3)+strings.Repeat(fill, 40000))
+	long := strings.Repeat("x", 97)
+	for _, end := range []int{logPiece, logWindow, 2*logWindow - logOverlap} {
+		for _, shift := range []int{-logOverlap, -maxSentence - 100, -maxSentence + 9, -300, -97, 0} {
+			for _, fill := range []string{long, long + "\n", "\n[rank0]: " + long} {
+				before := strings.Repeat(fill, (end+shift)/len(long))
+				l := readLog(t, before+sentenceOf(3)+strings.Repeat(fill, 400))
 				if show(l.Reading) != want || l.Refusals != 1 || l.Line != strings.Count(before, "\n")+1 {
 					t.Fatalf("at %d%+d after %q: line %d, %d refusals, %s", end, shift, fill, l.Line, l.Refusals, show(l.Reading))
 				}
@@ -137,14 +138,14 @@ func (r repeat) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestReadLogIsBounded reads 16 MiB, once of lines and once of one line without
+// TestReadLogIsBounded reads 8 MiB, once of lines and once of one line without
 // an end, and may not hold on to more than a few windows' worth.
 func TestReadLogIsBounded(t *testing.T) {
-	for _, line := range []string{"step 12345 loss 0.5 lr 1e-4 it/s 3.25 and some more words to make it long\n", "progress 12 % \r", "abcdefgh"} {
+	for _, line := range []string{"step 12345 loss 0.5 lr 1e-4 it/s 3.25 and some more words to make it long\n", "abcdefgh"} {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		s := io.MultiReader(endless(line, 16<<20), strings.NewReader("\n"+sentenceOf(7)))
+		s := io.MultiReader(endless(line, 8<<20), strings.NewReader("\n"+sentenceOf(7)))
 		l, err := ReadLog(s)
 		runtime.ReadMemStats(&after)
 		if err != nil || l.Reading.Tried == nil {
