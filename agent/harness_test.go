@@ -40,7 +40,9 @@ type fleet struct {
 	workDir string
 	reg     *prometheus.Registry
 
-	failMu sync.Mutex // held while fail runs, so that it may keep state
+	// deciding is held while fail runs, so that it may keep state. It is no
+	// mutex: one who waits for a mutex stops virtual time.
+	deciding chan struct{}
 
 	mu    sync.Mutex // guards the rest
 	trail []string
@@ -77,7 +79,8 @@ func newFleet(t *testing.T, cfg memq.Config) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{T: t, queue: q, store: trace.NewStore(driver), workDir: t.TempDir(), reg: prometheus.NewRegistry()}
+	f := &fleet{T: t, queue: q, store: trace.NewStore(driver), workDir: t.TempDir(), reg: prometheus.NewRegistry(),
+		deciding: make(chan struct{}, 1)}
 	f.card = &card{fleet: f, says: described("GPU-4F2A", "580.159.04")}
 	return f
 }
@@ -163,8 +166,8 @@ func (f *fleet) note(op string) error {
 	if fail == nil {
 		return nil
 	}
-	f.failMu.Lock()
-	defer f.failMu.Unlock()
+	f.deciding <- struct{}{}
+	defer func() { <-f.deciding }()
 	return fail(op)
 }
 

@@ -283,6 +283,30 @@ func TestLeaseNotRenewed(t *testing.T) {
 	})
 }
 
+// TestLastWord: a renewal that follows it would hold a task that is with others
+// by then.
+func TestLastWord(t *testing.T) {
+	inFleet(t, func(f *fleet) {
+		f.card.run = func(_ context.Context, task proto.Task) (probe.Observation, error) {
+			<-time.After(lease/4 - time.Second) // a renewal is due in one second
+			return passed(task), nil
+		}
+		f.failing(func(op string) error {
+			if op == "ack" {
+				<-time.After(3 * time.Second)
+			}
+			return nil
+		})
+		a := f.start(f.deps())
+		f.publish(f.task(1, proto.TaskProbe))
+		f.pass(time.Minute)
+		if got := f.steps("extend", "ack"); got != "ack" {
+			t.Errorf("steps %s", got)
+		}
+		a.stop()
+	})
+}
+
 // TestStartStop starts and stops agents in quick succession, in every phase:
 // before the first announcement, idle, and in a run.
 func TestStartStop(t *testing.T) {
