@@ -32,7 +32,13 @@ func (a *app) readMatrix(path string) ([]byte, error) {
 		}
 		return text, nil
 	}
-	text, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, wrongInput(fmt.Errorf("read the matrix file: %w: name one that can be read, or - for stdin", err))
+	}
+	defer f.Close()
+	// One byte more than matrix.Expand takes, so that it is it who refuses.
+	text, err := io.ReadAll(io.LimitReader(f, matrix.MaxSource+1))
 	if err != nil {
 		return nil, wrongInput(fmt.Errorf("read the matrix file: %w: name one that can be read, or - for stdin", err))
 	}
@@ -141,6 +147,11 @@ is harmless: the sweep is the same, and what is settled stays settled.`,
 			if wait {
 				a.submitted(a.err, reply)
 				return a.follow(cmd.Context(), client, reply.Matrix.ID)
+			}
+			if report, err := client.Sweep(cmd.Context(), reply.Matrix.ID); err == nil {
+				for _, line := range whoIsMissing(cmd.Context(), client, report) {
+					fmt.Fprintln(a.err, line)
+				}
 			}
 			if a.json {
 				return writeJSON(a.out, reply)

@@ -106,7 +106,7 @@ func awaitSettled(ctx context.Context, client *api.Client, id proto.MatrixID, p 
 		}
 		select {
 		case <-ctx.Done():
-			return proto.Report{}, fmt.Errorf("stopped waiting for %s: %w; the sweep itself goes on", id, context.Cause(ctx))
+			return proto.Report{}, fmt.Errorf("stopped waiting for %s: %w; as long as its fleet runs, the sweep goes on", id, context.Cause(ctx))
 		case <-tick.C:
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/oomfleet/oomfleet/allocator"
@@ -189,7 +190,7 @@ func (a *app) fetchTrace(ctx context.Context, digest proto.Digest, out string) (
 		return 0, a.explain(err)
 	}
 	defer content.Close()
-	f, err := os.CreateTemp(".", ".trace-*")
+	f, err := os.CreateTemp(filepath.Dir(out), ".trace-*")
 	if err != nil {
 		return 0, fmt.Errorf("write %s: %w", out, err)
 	}

@@ -111,3 +111,13 @@ func (j judged) faults() string {
 	}
 	return said + " MiB"
 }
+
+// plain are the cells that do as they were recorded.
+func plain(cells []judged) (out []judged) {
+	for _, c := range cells {
+		if c.truth.Deviation.Kind == "" {
+			out = append(out, c)
+		}
+	}
+	return out
+}
