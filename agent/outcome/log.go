@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strings"
 	"unicode/utf8"
@@ -57,6 +58,9 @@ func ReadLog(r io.Reader) (Log, error) {
 		case err == nil || continued:
 		case errors.Is(err, io.EOF):
 			s.look(true)
+			if s.rank > 0 && s.rank < rankSentence {
+				s.log.Line = s.lineOfWords()
+			}
 			return s.log, nil
 		default:
 			return s.log, fmt.Errorf("read the log: %w", err)
@@ -76,6 +80,10 @@ type logScan struct {
 	// and their links were counted since the last sentence.
 	done, counted     int
 	tracebacks, links int
+	// window is the text in which words counted that are no sentence; where
+	// they stand is sought once, at the end.
+	window       string
+	windowStarts []lineStart
 }
 
 type lineStart struct{ at, line int }
@@ -103,7 +111,8 @@ func (s *logScan) look(last bool) {
 	found := s.sentences(f.compact, end)
 	if !found && s.rank < rankSentence {
 		if r, rank := readOthers(f); rank > 0 && rank >= s.rank {
-			s.log.Reading, s.rank, s.log.Line = r, rank, s.lineOf(r, f.compact)
+			s.log.Reading, s.rank = r, rank
+			s.window, s.windowStarts = f.compact, slices.Clone(s.starts)
 		}
 	}
 	if !last {
@@ -195,20 +204,19 @@ func (s *logScan) lineAt(at int) int {
 	return 1
 }
 
-// lineOf is near where words that are no sentence stand: the first line of the
-// window that reads as the window does, or else its first line.
-func (s *logScan) lineOf(r Reading, text string) int {
-	for i, start := range s.starts {
-		end := len(text)
-		if i+1 < len(s.starts) {
-			end = s.starts[i+1].at
+// lineOfWords is near where words that are no sentence stand: the first line of
+// their window that reads as the window does, or else its first line.
+func (s *logScan) lineOfWords() int {
+	for i, start := range s.windowStarts {
+		end := len(s.window)
+		if i+1 < len(s.windowStarts) {
+			end = s.windowStarts[i+1].at
 		}
-		one := text[start.at:end]
-		if got, rank := readOthers(folded{one, nil}); rank > 0 && got.Kind == r.Kind {
+		if r, rank := readOthers(folded{s.window[start.at:end], nil}); rank > 0 && r.Kind == s.log.Reading.Kind {
 			return start.line
 		}
 	}
-	return s.lineAt(0)
+	return s.windowStarts[0].line
 }
 
 func sameNumbers(a, b Reading) bool {

@@ -185,3 +185,21 @@ func BenchmarkReadLog(b *testing.B) {
 		}
 	}
 }
+
+// FuzzReadLog: whatever the bytes, there is an answer, and of a text that fits
+// into one window with at most one refusal it is Read's.
+func FuzzReadLog(f *testing.F) {
+	for _, s := range samples(f) {
+		f.Add(s.Text)
+	}
+	f.Add(tracebackHead + sentenceOf(5) + handling + tracebackHead + sentenceOf(6))
+	f.Fuzz(func(t *testing.T, text string) {
+		l := readLog(t, text)
+		if l.Reading.Kind == "" || l.Odd > l.Size {
+			t.Errorf("%+v", l)
+		}
+		if got, want := show(l.Reading), show(Read(text)); len(text) < logPiece && l.Refusals < 2 && got != want {
+			t.Errorf("%q: %s, Read says %s", text, got, want)
+		}
+	})
+}
