@@ -36,6 +36,8 @@ type duty struct {
 	tried map[registry.GroupKey]string
 	// foreign is how many tasks of other registries the last audit saw.
 	foreign int
+	// together does n things, some of them at once, and returns when all are done.
+	together func(n int, do func(i int))
 }
 
 func newDuty(c *Coordinator) *duty {
@@ -45,6 +47,7 @@ func newDuty(c *Coordinator) *duty {
 		builds:      newJobs[registry.FamilyKey](1),
 		fits:        newJobs[registry.GroupKey](1),
 		tried:       make(map[registry.GroupKey]string),
+		together:    atOnce,
 	}
 }
 
@@ -58,18 +61,7 @@ func (d *duty) loop(ctx context.Context) error {
 	tick := time.NewTicker(d.cfg.AuditEvery)
 	defer tick.Stop()
 	for due := true; ctx.Err() == nil; {
-		var failed error
-		if due {
-			d.replays.again()
-			d.builds.again()
-			d.fits.again()
-			failed = d.audit(ctx)
-		}
-		view := d.registry.View()
-		changed := d.registry.Changed(view.AppliedIndex)
-		if failed == nil {
-			failed = d.carryOut(ctx, view)
-		}
+		seen, failed := d.round(ctx, due)
 		if stepDown(failed) {
 			return failed
 		}
@@ -81,23 +73,51 @@ func (d *duty) loop(ctx context.Context) error {
 		due = false
 		select {
 		case <-ctx.Done():
-		case <-changed:
+		case <-d.registry.Changed(seen):
 		case j := <-d.replays.done:
-			d.replays.finished(j)
-			d.jobFailed(ctx, j.err, "replay of cell "+string(j.key.Cell), len(d.replays.failed))
+			d.replayed(ctx, j)
 		case j := <-d.builds.done:
-			d.builds.finished(j)
-			d.jobFailed(ctx, j.err, "program of "+j.key.Family, len(d.builds.failed))
+			d.built(ctx, j)
 		case j := <-d.fits.done:
-			d.fits.finished(j)
-			if j.err != nil {
-				delete(d.tried, j.key)
-			}
+			d.fitted(j)
 		case <-tick.C:
 			due = true
 		}
 	}
 	return nil
+}
+
+// round audits the queue when that is due, plans and carries the plan out. seen
+// is the applied index of the view that was planned from.
+func (d *duty) round(ctx context.Context, due bool) (seen uint64, err error) {
+	if due {
+		d.replays.again()
+		d.builds.again()
+		d.fits.again()
+		err = d.audit(ctx)
+	}
+	view := d.registry.View()
+	if err == nil {
+		err = d.carryOut(ctx, view)
+	}
+	return view.AppliedIndex, err
+}
+
+func (d *duty) replayed(ctx context.Context, j job[registry.Key]) {
+	d.replays.finished(j)
+	d.jobFailed(ctx, j.err, "replay of cell "+string(j.key.Cell), len(d.replays.failed))
+}
+
+func (d *duty) built(ctx context.Context, j job[registry.FamilyKey]) {
+	d.builds.finished(j)
+	d.jobFailed(ctx, j.err, "program of "+j.key.Family, len(d.builds.failed))
+}
+
+func (d *duty) fitted(j job[registry.GroupKey]) {
+	d.fits.finished(j)
+	if j.err != nil {
+		delete(d.tried, j.key)
+	}
 }
 
 // jobFailed logs a replay or a build that failed: the first since the last
@@ -209,17 +229,22 @@ func (d *duty) publishSingly(ctx context.Context, tasks []proto.Task) error {
 // from a record that has changed since; the next plan knows better.
 func (d *duty) settle(ctx context.Context, settlements []registry.Settle) error {
 	errs := make([]error, len(settlements))
+	d.together(len(settlements), func(i int) { errs[i] = d.settleOne(ctx, settlements[i]) })
+	return errors.Join(errs...)
+}
+
+// atOnce does n things, settling of them at once.
+func atOnce(n int, do func(i int)) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, settling)
-	for i := range settlements {
+	for i := range n {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = d.settleOne(ctx, settlements[i])
+			do(i)
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
 }
 
 func (d *duty) settleOne(ctx context.Context, s registry.Settle) error {

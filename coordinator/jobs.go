@@ -14,6 +14,8 @@ type jobs[K comparable] struct {
 	// done has room for every job, so that none waits for the owner.
 	done chan job[K]
 	wg   sync.WaitGroup
+	// spawn runs work beside the caller; nil is a goroutine, joined by wait.
+	spawn func(work func())
 }
 
 type job[K comparable] struct {
@@ -32,7 +34,11 @@ func (j *jobs[K]) start(key K, work func() error) bool {
 		return false
 	}
 	j.busy[key] = true
-	j.wg.Go(func() { j.done <- job[K]{key, work()} })
+	spawn := j.spawn
+	if spawn == nil {
+		spawn = j.wg.Go
+	}
+	spawn(func() { j.done <- job[K]{key, work()} })
 	return true
 }
 

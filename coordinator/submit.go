@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -165,8 +166,8 @@ func (c *Coordinator) Cancel(ctx context.Context, id proto.MatrixID) (closed int
 	for _, t := range reply.Closed {
 		pools[t.Pool()] = append(pools[t.Pool()], t.ID)
 	}
-	for pool, ids := range pools {
-		if err := c.queue.Remove(ctx, pool, ids); err != nil {
+	for _, pool := range slices.Sorted(maps.Keys(pools)) {
+		if err := c.queue.Remove(ctx, pool, pools[pool]); err != nil {
 			c.log.Warn("tasks of a cancelled sweep are still in the queue, the audit will remove them", "sweep", id, "error", err)
 		}
 	}
