@@ -79,6 +79,7 @@ type CellReport struct {
 	ChunkSize      int               `json:"chunk_size"`
 	Env            map[string]string `json:"env"`
 	QuotaKind      QuotaKind         `json:"quota_kind"`
+	Step           Bytes             `json:"step_bytes,omitempty"`
 	Origin         Origin            `json:"origin"`
 	State          CellState         `json:"state"`
 	Reason         string            `json:"reason,omitempty"`
@@ -98,4 +99,7 @@ type CellReport struct {
 	LateResults int       `json:"late_results,omitempty"`
 	Trace       *TraceRef `json:"trace,omitempty"`
 	Stack       *Stack    `json:"stack,omitempty"`
+	// Recordings are all uncapped runs that passed, in the order of the log:
+	// the peaks above are the first one's.
+	Recordings []Recording `json:"recordings,omitempty"`
 }

@@ -36,6 +36,8 @@ type Report struct {
 	Counts       Counts         `json:"counts"`
 	Cells        []CellReport   `json:"cells"`
 	Coefficients []Coefficients `json:"coefficients"`
+	// Rollout is nil for a sweep that has to do with no new stack.
+	Rollout *Rollout `json:"rollout,omitempty"`
 	// AppliedIndex is the log position that this answer was read at, Role the
 	// answering node's ("leader" or "follower").
 	AppliedIndex uint64 `json:"applied_index"`

@@ -13,6 +13,9 @@ func (m *Machine) addSweepLocked(cmd *AddSweep) Reply {
 		return Reply{Refused: why}
 	}
 	cells, ids := canonicalCells(cmd.Cells)
+	if why := m.refuseRepeatLocked(cmd, ids); why != "" {
+		return Reply{Refused: why}
+	}
 	if known := m.sweeps.m[cmd.ID]; known != nil {
 		if known.Origin != cmd.Origin || !slices.Equal(known.Cells, ids) {
 			return Reply{Refused: fmt.Sprintf("sweep %s exists with other cells: submit under another id", cmd.ID)}
@@ -20,7 +23,7 @@ func (m *Machine) addSweepLocked(cmd *AddSweep) Reply {
 		return m.countCellsLocked(cmd.Origin, ids, nil)
 	}
 	m.sweeps.put(cmd.ID, &Sweep{ID: cmd.ID, Name: cmd.Name, Origin: cmd.Origin, Search: cmd.Search, Source: cmd.Source,
-		Set: cmd.Set, Cells: ids, Submitted: m.appliedTime, Index: m.appliedIndex})
+		Set: cmd.Set, Cells: ids, Submitted: m.appliedTime, Index: m.appliedIndex, Rollout: cmd.Rollout})
 	created := make(map[proto.CellID]bool)
 	for i, cell := range cells {
 		key := Key{Origin: cmd.Origin, Cell: ids[i]}
@@ -89,6 +92,10 @@ func (m *Machine) countCellsLocked(origin proto.Origin, ids []proto.CellID, crea
 
 // joinLocked adds a known record to a new sweep and reopens it if need be.
 func (m *Machine) joinLocked(record *Record, cmd *AddSweep) {
+	if repeats(cmd.Rollout) > 0 { // what has settled stays as it is
+		m.updateLocked(record, func(r *Record) { r.Sweeps = append(slices.Clip(r.Sweeps), cmd.ID) })
+		return
+	}
 	m.updateLocked(record, func(r *Record) {
 		merged := widen(r.Search, cmd.Search)
 		more := merged != r.Search
@@ -149,7 +156,11 @@ func (m *Machine) cancelSweepLocked(cmd *CancelSweep) Reply {
 	reply := Reply{Accepted: true}
 	for _, id := range sweep.Cells {
 		record := m.records.m[Key{Origin: sweep.Origin, Cell: id}]
-		if record.Settled != nil || m.wantedLocked(record) {
+		if record.Settled != nil {
+			reply.Closed = append(reply.Closed, m.closeRepeatsLocked(record)...)
+			continue
+		}
+		if m.wantedLocked(record) {
 			continue
 		}
 		for _, open := range record.Open {

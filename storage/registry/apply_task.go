@@ -17,7 +17,7 @@ func (m *Machine) issueLocked(cmd *Issue) Reply {
 	for _, request := range cmd.Requests {
 		record := m.records.m[request.Key]
 		// A record changed by this same entry is one that got a task already.
-		if record == nil || record.Settled != nil || record.LastIndex > cmd.Seen && record.LastIndex != m.appliedIndex ||
+		if record == nil || !issuable(record, request) || record.LastIndex > cmd.Seen && record.LastIndex != m.appliedIndex ||
 			slices.ContainsFunc(record.Open, func(o OpenTask) bool { return o.Task.Kind == request.Kind && o.Task.Quota == request.Quota }) {
 			continue
 		}
@@ -36,6 +36,8 @@ func (m *Machine) issueLocked(cmd *Issue) Reply {
 // would make the plan ask for it again for ever.
 func refuseRequest(r IssueRequest) string {
 	switch {
+	case r.Repeat && r.Kind != proto.TaskRecord:
+		return fmt.Sprintf("request for cell %s: only a recording is repeated", r.Key.Cell)
 	case r.TimeoutSeconds <= 0:
 		return fmt.Sprintf("request for cell %s has no timeout", r.Key.Cell)
 	case r.Kind == proto.TaskRecord && r.Quota == 0, r.Kind == proto.TaskProbe && r.Quota > 0:

@@ -16,7 +16,7 @@ func (c Command) Validate() error {
 	}
 	set := 0
 	for _, present := range []bool{c.AddSweep != nil, c.CancelSweep != nil, c.Issue != nil, c.TakeResult != nil,
-		c.SetPrediction != nil, c.SetProgram != nil, c.Settle != nil, c.SetCoefficients != nil, c.SetMember != nil} {
+		c.SetPrediction != nil, c.SetProgram != nil, c.Settle != nil, c.SetCoefficients != nil, c.SetMember != nil, c.SetVerdict != nil} {
 		if present {
 			set++
 		}

@@ -18,6 +18,7 @@ type Command struct {
 	Settle          *Settle          `json:"settle,omitempty"`
 	SetCoefficients *SetCoefficients `json:"set_coefficients,omitempty"`
 	SetMember       *SetMember       `json:"set_member,omitempty"`
+	SetVerdict      *SetVerdict      `json:"set_verdict,omitempty"`
 }
 
 // CommandVersion is the newest command version this build applies.
@@ -41,6 +42,8 @@ type AddSweep struct {
 	Source string       `json:"source"`
 	Set    []string     `json:"set,omitempty"`
 	Cells  []proto.Cell `json:"cells"`
+	// Rollout holds the policy or the trigger of the sweep; see Sweep.
+	Rollout *proto.Rollout `json:"rollout,omitempty"`
 }
 
 // CancelSweep stops a sweep: cells that no other live sweep wants are settled
@@ -63,6 +66,9 @@ type IssueRequest struct {
 	Kind           proto.TaskKind `json:"kind"`
 	Quota          proto.Bytes    `json:"quota_bytes,omitempty"`
 	TimeoutSeconds int            `json:"timeout_seconds"`
+	// Repeat asks for one more recording of a cell that has settled with a
+	// result; its settlement stays. Without it the cell must be in work.
+	Repeat bool `json:"repeat,omitempty"`
 }
 
 // TakeResult offers an agent's result; the registry takes the first one under

@@ -16,6 +16,7 @@ type Summary struct {
 	State     string          `json:"state"` // SweepRunning, SweepSettled or SweepCancelled
 	Counts    proto.Counts    `json:"counts"`
 	Submitted time.Time       `json:"submitted"`
+	Rollout   *proto.Rollout  `json:"rollout,omitempty"`
 }
 
 // SweepList is every sweep, the newest first; empty, never nil, for none.
@@ -31,7 +32,7 @@ func (v View) SweepList() []Summary {
 	for _, sweep := range sweeps {
 		counts := v.counts(sweep)
 		list = append(list, Summary{Matrix: proto.MatrixRef{Name: sweep.Name, ID: sweep.ID}, Origin: sweep.Origin,
-			State: sweepState(sweep, counts), Counts: counts, Submitted: sweep.Submitted})
+			State: v.sweepState(sweep, counts), Counts: counts, Submitted: sweep.Submitted, Rollout: sweep.Rollout})
 	}
 	return list
 }

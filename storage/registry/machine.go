@@ -84,6 +84,8 @@ func (m *Machine) dispatchLocked(cmd Command) Reply {
 		return m.setCoefficientsLocked(cmd.SetCoefficients)
 	case cmd.SetMember != nil:
 		return m.setMemberLocked(cmd.SetMember)
+	case cmd.SetVerdict != nil:
+		return m.setVerdictLocked(cmd.SetVerdict)
 	}
 	panic("registry: Validate let a command pass that has no case in dispatchLocked")
 }

@@ -24,7 +24,7 @@ func (v View) Report(id proto.MatrixID) (proto.Report, bool) {
 	report := proto.Report{
 		Matrix: proto.MatrixRef{Name: sweep.Name, ID: sweep.ID}, Origin: sweep.Origin,
 		Cells: make([]proto.CellReport, 0, len(sweep.Cells)), Coefficients: []proto.Coefficients{},
-		AppliedIndex: v.AppliedIndex,
+		AppliedIndex: v.AppliedIndex, Rollout: sweep.Rollout,
 	}
 	groups := make(map[GroupKey]bool)
 	for _, cell := range sweep.Cells {
@@ -37,7 +37,7 @@ func (v View) Report(id proto.MatrixID) (proto.Report, bool) {
 		report.Cells = append(report.Cells, row)
 		groups[GroupOf(record)] = true
 	}
-	report.State = sweepState(sweep, report.Counts)
+	report.State = v.sweepState(sweep, report.Counts)
 	for _, key := range slices.SortedFunc(maps.Keys(groups), GroupKey.Compare) {
 		if set := v.Coefficients[key]; set != nil {
 			report.Coefficients = append(report.Coefficients, set.Models...)
@@ -69,7 +69,8 @@ func (r *Record) report() proto.CellReport {
 	row := proto.CellReport{
 		ID: r.Key.Cell, GPU: r.Cell.GPU, Driver: r.Cell.Driver, Workload: r.Cell.Workload,
 		SeqLen: r.Cell.SeqLen, Batch: r.Cell.Batch, ChunkSize: r.Cell.ChunkSize, Env: r.Cell.Env,
-		QuotaKind: r.Cell.QuotaKind, Origin: r.Key.Origin, State: r.State(), LateResults: r.Late,
+		QuotaKind: r.Cell.QuotaKind, Step: r.Cell.Step, Origin: r.Key.Origin, State: r.State(), LateResults: r.Late,
+		Recordings: r.recordings(),
 	}
 	if row.Env == nil {
 		row.Env = map[string]string{}
@@ -133,11 +134,11 @@ func count(c *proto.Counts, state proto.CellState, settled bool) {
 	}
 }
 
-func sweepState(s *Sweep, c proto.Counts) string {
+func (v View) sweepState(s *Sweep, c proto.Counts) string {
 	switch {
 	case s.Cancelled:
 		return SweepCancelled
-	case c.Settled() == c.Total:
+	case c.Settled() == c.Total && !v.repeating(s):
 		return SweepSettled
 	}
 	return SweepRunning

@@ -30,6 +30,8 @@ type Sweep struct {
 	// Submitted is the log entry's time, Index its raft index.
 	Submitted time.Time `json:"submitted"`
 	Index     uint64    `json:"index"`
+	// Rollout is what the sweep has to do with a new stack; nil for nothing.
+	Rollout *proto.Rollout `json:"rollout,omitempty"`
 }
 
 // Run is what the registry keeps of one accepted result; the rest of the
