@@ -33,6 +33,8 @@ var places = map[string]place{
 	"fit":          {layer: words},
 	"agent/runner": {layer: words},
 
+	"internal/secret": {layer: words},
+
 	"matrix":           {layer: domain},
 	"queue":            {layer: domain},
 	"storage/registry": {layer: domain},
@@ -58,6 +60,7 @@ var places = map[string]place{
 	"internal/natsserver": {layer: server},
 	"internal/s3server":   {layer: server},
 
+	"internal/certs":    {layer: wiring},
 	"internal/config":   {layer: wiring},
 	"internal/devfleet": {layer: wiring},
 	"cmd/fleetctl":      {layer: wiring},

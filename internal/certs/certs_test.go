@@ -1,0 +1,139 @@
+package certs_test
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oomfleet/oomfleet/internal/certs"
+)
+
+func issue(t *testing.T, dir, name string, a *certs.Authority) certs.Files {
+	t.Helper()
+	f := certs.Files{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+".key")}
+	if err := a.Issue(f.Cert, f.Key, []string{"127.0.0.1", "host.example"}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func authority(t *testing.T, dir string) *certs.Authority {
+	t.Helper()
+	a, err := certs.NewAuthority("test", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Write(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca.key")); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// greet serves one greeting and returns what a client with cfg gets.
+func greet(t *testing.T, server, client *tls.Config) error {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := tls.NewListener(l, server).Accept()
+		if err != nil {
+			return
+		}
+		io.WriteString(conn, "hello")
+		conn.Close()
+	}()
+	defer func() { l.Close(); <-done }()
+	conn, err := tls.Dial("tcp", l.Addr().String(), client)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = io.ReadFull(conn, make([]byte, 5))
+	return err
+}
+
+func TestMutual(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	authority(t, dir)
+	a, err := certs.ReadAuthority(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := issue(t, dir, "one", a), issue(t, dir, "two", a)
+	stranger := issue(t, other, "stranger", authority(t, other))
+	server, err := one.Mutual()
+	if err != nil {
+		t.Fatal(err)
+	}
+	member, err := two.Mutual()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := greet(t, server, member); err != nil {
+		t.Errorf("a member: %v", err)
+	}
+	trusting, err := certs.Files{CA: one.CA}.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := greet(t, server, trusting); err == nil {
+		t.Error("a client without a certificate was served")
+	}
+	forged, err := certs.Files{CA: one.CA, Cert: stranger.Cert, Key: stranger.Key}.Mutual()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := greet(t, server, forged); err == nil {
+		t.Error("a client of another authority was served")
+	}
+	doubting, err := certs.Files{CA: stranger.CA}.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := certs.Files{Cert: one.Cert, Key: one.Key}.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := greet(t, plain, doubting); err == nil {
+		t.Error("a server of another authority was trusted")
+	}
+	if err := greet(t, plain, trusting); err != nil {
+		t.Errorf("a server alone shows itself: %v", err)
+	}
+}
+
+func TestFilesAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	f := issue(t, dir, "one", authority(t, dir))
+	if err := os.Chmod(f.Key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Mutual(); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("a key that all may read: %v", err)
+	}
+	if _, err := (certs.Files{Cert: f.Cert, Key: f.Key}).Mutual(); err == nil || !strings.Contains(err.Error(), "ca_file") {
+		t.Errorf("no authority: %v", err)
+	}
+	if _, err := (certs.Files{}).Server(); err == nil || !strings.Contains(err.Error(), "cert_file") {
+		t.Errorf("no certificate: %v", err)
+	}
+	if _, err := (certs.Files{CA: f.Key}).Client(); err == nil || !strings.Contains(err.Error(), "no certificate") {
+		t.Errorf("a key as authority: %v", err)
+	}
+	a := authority(t, t.TempDir())
+	if err := a.Issue(f.Cert, f.Key, []string{"x"}, time.Hour); err == nil {
+		t.Error("an existing key was replaced")
+	}
+	if err := a.Issue(filepath.Join(dir, "n.pem"), filepath.Join(dir, "n.key"), nil, time.Hour); err == nil {
+		t.Error("a certificate for nobody")
+	}
+}
