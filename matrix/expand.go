@@ -19,6 +19,8 @@ type Expansion struct {
 	Cells []proto.Cell
 	// Notices are remarks in the order of the file; they stop nothing.
 	Notices Problems
+	// Rollout is the standing order of the file; nil without one.
+	Rollout *proto.RolloutPolicy
 }
 
 // Expand reads a matrix file and combines its axes: the product, less what the
@@ -39,7 +41,7 @@ func Expand(source []byte, options Options) (*Expansion, error) {
 		r.fail(spec.axes.at, "no cell is left: the exclude rules match all of them")
 		return nil, r.finish(r.problems)
 	}
-	return &Expansion{Name: spec.Name, Search: spec.Search, Cells: cells, Notices: r.finish(r.notices)}, nil
+	return &Expansion{Name: spec.Name, Search: spec.Search, Cells: cells, Notices: r.finish(r.notices), Rollout: spec.Rollout}, nil
 }
 
 // resolve puts the registered agents' GPU model and drivers in the place of

@@ -45,6 +45,8 @@ type File struct {
 	Quota   FileQuota  `json:"quota,omitzero"`
 	Search  FileSearch `json:"search,omitzero"`
 	Limits  FileLimits `json:"limits,omitzero"`
+	// A standing order for stacks to come. Without it a matrix is swept once.
+	Rollout FileRollout `json:"rollout,omitzero"`
 }
 
 // FileWorkload is the program that every cell runs.
@@ -126,6 +128,21 @@ type FileLimits struct {
 	MaxCells MaxCells `json:"max_cells,omitempty"`
 }
 
+// FileRollout makes the coordinator sweep the matrix again by itself, and says
+// what a comparison with the sweep before takes for a change.
+type FileRollout struct {
+	// When to sweep again: new-stack, whenever an agent announces a GPU and driver that the matrix has not covered. Required.
+	On string `json:"on"`
+	// The most sweeps that start by themselves within 24 hours; default 4.
+	MaxPerDay MaxPerDay `json:"max_per_day,omitempty"`
+	// The difference that does not matter; default 16MiB.
+	Margin Amount `json:"margin,omitempty"`
+	// The rate at which verdicts should hold, 0.5 to 0.999; default 0.95.
+	Confidence Confidence `json:"confidence,omitempty"`
+	// How many more recordings a cell gets that a comparison cannot decide; default 0, none.
+	Repeat Repeats `json:"repeat,omitempty"`
+}
+
 // The types of values that the schema describes in detail; nothing is decoded
 // into them.
 type (
@@ -145,6 +162,12 @@ type (
 	Recycles int
 	// MaxCells is a number of cells.
 	MaxCells int
+	// MaxPerDay is a number of sweeps.
+	MaxPerDay int
+	// Repeats is a number of recordings.
+	Repeats int
+	// Confidence is a rate between one half and one.
+	Confidence float64
 )
 
 // keysOf lists the YAML keys of a struct of this file in the order in which they

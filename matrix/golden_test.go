@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,7 +116,11 @@ func describe(e *Expansion) string {
 	b.WriteString("workload " + first.Workload.Name + " " + proto.EnvString(first.Workload.Params) + "\n")
 	b.WriteString("gpu " + first.GPU + ", quota " + string(first.QuotaKind) + ", step " + first.Step.String() + "\n")
 	b.WriteString("search " + string(e.Search.Strategy) + " " + string(e.Search.Certify) +
-		", quotas " + e.Search.Min.String() + " to " + e.Search.Max.String() + "\n\n")
+		", quotas " + e.Search.Min.String() + " to " + e.Search.Max.String() + "\n")
+	if p := e.Rollout; p != nil {
+		fmt.Fprintf(&b, "rollout at most %d a day, margin %v, confidence %v, %d repeats\n", p.MaxPerDay, p.Margin, p.Confidence, p.Repeats)
+	}
+	b.WriteString("\n")
 	for _, cell := range e.Cells {
 		b.WriteString(string(cell.ID()) + " " + cell.String() + "\n")
 	}

@@ -33,6 +33,11 @@ func jsonNumber(n int) json.Number {
 	return json.Number(text)
 }
 
+func jsonFloat(f float64) json.Number {
+	text, _ := json.Marshal(f)
+	return json.Number(text)
+}
+
 func oneOrMany(item *object) *object {
 	least := uint64(1)
 	return &object{OneOf: []*object{item, {Type: "array", Items: item, MinItems: &least}}}
@@ -65,6 +70,15 @@ func valueTypes(t reflect.Type) *object {
 		return number(0, MaxRecycles)
 	case reflect.TypeFor[MaxCells]():
 		return number(1, HardMaxCells)
+	case reflect.TypeFor[MaxPerDay]():
+		return number(1, HardMaxPerDay)
+	case reflect.TypeFor[Repeats]():
+		return number(0, MaxRepeats)
+	case reflect.TypeFor[Confidence]():
+		return &object{OneOf: []*object{
+			{Type: "number", Minimum: jsonFloat(MinConfidence), Maximum: jsonFloat(MaxConfidence)},
+			{Type: "string", Pattern: `^0\.[0-9]+$`},
+		}}
 	case reflect.TypeFor[Drivers]():
 		return oneOrMany(&object{OneOf: []*object{{Type: "string", Pattern: `^(installed|[0-9][A-Za-z0-9._+-]*)$`}, {Type: "number"}}})
 	case reflect.TypeFor[Envs]():
@@ -110,6 +124,7 @@ func generate(t *testing.T) []byte {
 	set("FileESMFold", "trunk", enum(trunkTypes()...))
 	set("FileQuota", "kind", enum(kinds...))
 	set("FileSearch", "strategy", enum(string(proto.StrategyPredict), string(proto.StrategyBisect)))
+	set("FileRollout", "on", enum(string(proto.TriggerNewStack)))
 	set("FileSearch", "certify", &object{Type: "string", Pattern: `^(edges|all|none|sample +[0-9]{1,3} ?%)$`})
 	isESMFold := &object{Properties: jsonschema.NewProperties()}
 	isESMFold.Properties.Set("name", &object{Const: ESMFold})
@@ -191,6 +206,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"empty-axis", "null-axis", "missing-seq-len", "null-section", "not-a-number", "out-of-range", "chunk-none",
 		"driver-typo", "nested-list", "rule-not-a-list", "null-rules", "rule-unknown-key", "workload-unknown",
 		"workload-params", "workload-missing", "quota-values", "search-values", "search-certify-word", "limit-over-ceiling",
+		"rollout-values", "rollout-no-trigger",
 		"env-null-item", "env-null-value", "env-bad-name", "env-not-pairs", "value-mapping", "everything",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package matrix
 import (
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -36,7 +37,15 @@ type Spec struct {
 	MaxCells int
 	// Notices are remarks in the order of the file; they stop nothing.
 	Notices Problems
+	// Rollout is the standing order of the file; nil for a matrix that is
+	// swept once.
+	Rollout *proto.RolloutPolicy
 
+	layout
+}
+
+// layout is what of a file `installed` and the product still have to come to.
+type layout struct {
 	gpuAt   *yaml.Node
 	axes    selection
 	exclude []selection
@@ -49,7 +58,7 @@ func (s *Spec) NeedsInstalled() bool {
 	if s.GPU == Installed {
 		return true
 	}
-	for _, sel := range append([]selection{s.axes}, append(s.exclude, s.include...)...) {
+	for _, sel := range slices.Concat([]selection{s.axes}, s.exclude, s.include) {
 		for _, driver := range sel.driver {
 			if driver.value == Installed {
 				return true
@@ -105,6 +114,7 @@ func (r *reader) parse(source []byte, options Options) *Spec {
 	r.quota(s.value("quota"), spec)
 	r.search(s.value("search"), &spec.Search)
 	spec.MaxCells = r.limits(s.value("limits"))
+	r.rollout(s.value("rollout"), spec)
 	return spec
 }
 
