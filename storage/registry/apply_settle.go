@@ -43,10 +43,24 @@ func (m *Machine) settleLocked(cmd *Settle) Reply {
 		return Reply{Refused: fmt.Sprintf("cell %s cannot settle as %q", cmd.Key.Cell, cmd.Settlement.State)}
 	}
 	settlement := cmd.Settlement
-	settlement.Index = m.appliedIndex
+	settlement.Index, settlement.Revision = m.appliedIndex, m.revisionLocked(cmd.Key)
 	settlement.Boundary.FailBands = notNil(settlement.Boundary.FailBands)
 	m.updateLocked(record, func(r *Record) { r.Settled = &settlement })
 	return Reply{Accepted: true}
+}
+
+// revisionLocked is the number of a cell's next settlement.
+func (m *Machine) revisionLocked(key Key) int {
+	if earlier := m.settlements.m[key]; len(earlier) > 0 {
+		return earlier[len(earlier)-1].Revision + 1
+	}
+	return 1
+}
+
+// reopenLocked keeps the settlement that a record is about to lose.
+func (m *Machine) reopenLocked(key Key, lost *Settlement) {
+	earlier := append(slices.Clip(m.settlements.m[key]), lost)
+	m.settlements.put(key, slices.Clone(earlier[max(0, len(earlier)-HistoryLimit):]))
 }
 
 // settledStates are the states that a plan may settle a cell in. Cancelled is

@@ -102,6 +102,7 @@ func (m *Machine) joinLocked(record *Record, cmd *AddSweep) {
 		r.Search = merged
 		r.Sweeps = append(slices.Clip(r.Sweeps), cmd.ID)
 		if s := r.Settled; s != nil && (more || s.State == proto.CellCancelled || s.State == proto.CellFailed) {
+			m.reopenLocked(r.Key, s)
 			r.Settled = nil
 			r.RunsBefore = len(r.Runs)
 		}
@@ -150,8 +151,14 @@ func (m *Machine) cancelSweepLocked(cmd *CancelSweep) Reply {
 	if known.Cancelled {
 		return Reply{}
 	}
+	if !slices.ContainsFunc(known.Cells, func(id proto.CellID) bool {
+		record := m.records.m[Key{Origin: known.Origin, Cell: id}]
+		return record.Settled == nil || known.Missing(record) > 0
+	}) {
+		return Reply{Refused: fmt.Sprintf("sweep %s has settled: there is nothing to cancel, and its results stay", cmd.ID)}
+	}
 	sweep := *known
-	sweep.Cancelled = true
+	sweep.Cancelled, sweep.CancelledIndex = true, m.appliedIndex
 	m.sweeps.put(sweep.ID, &sweep)
 	reply := Reply{Accepted: true}
 	for _, id := range sweep.Cells {
@@ -169,7 +176,7 @@ func (m *Machine) cancelSweepLocked(cmd *CancelSweep) Reply {
 		m.updateLocked(record, func(r *Record) {
 			r.Open = nil
 			r.Settled = &Settlement{State: proto.CellCancelled, Reason: "every sweep that wanted this cell was cancelled",
-				Boundary: proto.Boundary{FailBands: []proto.Band{}}, Index: m.appliedIndex}
+				Boundary: proto.Boundary{FailBands: []proto.Band{}}, Index: m.appliedIndex, Revision: m.revisionLocked(r.Key)}
 		})
 	}
 	return reply

@@ -47,7 +47,7 @@ type AddSweep struct {
 }
 
 // CancelSweep stops a sweep: cells that no other live sweep wants are settled
-// as cancelled and their open tasks closed.
+// as cancelled and their open tasks closed. A sweep that has settled is refused.
 type CancelSweep struct {
 	ID proto.MatrixID `json:"id"`
 }

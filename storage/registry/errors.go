@@ -19,6 +19,9 @@ var (
 	ErrClosed = errors.New("the registry's node is closed")
 	// ErrSnapshotDamaged is returned when a snapshot is cut or altered.
 	ErrSnapshotDamaged = errors.New("the snapshot is damaged")
+	// ErrNotEmpty is returned when a backup would replace what is there, and
+	// nobody said that it may.
+	ErrNotEmpty = errors.New("the registry is not empty")
 	// ErrSnapshotVersion is returned when a newer build wrote a snapshot.
 	ErrSnapshotVersion = errors.New("the snapshot was written by another version")
 )

@@ -9,7 +9,8 @@ import (
 	"github.com/oomfleet/oomfleet/proto"
 )
 
-// HistoryLimit is how many earlier coefficient sets are kept for each key.
+// HistoryLimit is how many earlier coefficient sets are kept for each key, and
+// how many earlier settlements for each cell.
 const HistoryLimit = 16
 
 // Machine is the replicated state. Apply is called by one goroutine, in log
@@ -20,10 +21,12 @@ type Machine struct {
 	appliedIndex uint64
 	appliedTime  time.Time
 	late         int
+	restored     uint64
 	sweeps       cow[proto.MatrixID, *Sweep]
 	records      cow[Key, *Record]
 	coefficients cow[GroupKey, *CoefficientSet]
 	history      cow[GroupKey, []*CoefficientSet]
+	settlements  cow[Key, []*Settlement]
 	programs     cow[FamilyKey, *Program]
 	members      cow[string, Member]
 }
@@ -103,9 +106,11 @@ func (m *Machine) View() View {
 		Records:      m.records.share(),
 		Coefficients: m.coefficients.share(),
 		History:      m.history.share(),
+		Settlements:  m.settlements.share(),
 		Programs:     m.programs.share(),
 		Members:      m.members.share(),
 		Late:         m.late,
+		Restored:     m.restored,
 	}
 }
 

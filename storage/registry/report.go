@@ -29,7 +29,7 @@ func (v View) Report(id proto.MatrixID) (proto.Report, bool) {
 	groups := make(map[GroupKey]bool)
 	for _, cell := range sweep.Cells {
 		record := v.Records[Key{Origin: sweep.Origin, Cell: cell}]
-		row := record.report()
+		row := record.Report()
 		if sweep.Cancelled && record.Settled == nil {
 			row.State, row.Reason = proto.CellCancelled, "this sweep was cancelled; the cell goes on for another one"
 		}
@@ -63,9 +63,9 @@ func (r *Record) State() proto.CellState {
 	return proto.CellPending
 }
 
-// report is the record as one row. The boundary is filled in once the cell has
+// Report is the record as one row. The boundary is filled in once the cell has
 // settled; until then PredictedBytes is all that is claimed.
-func (r *Record) report() proto.CellReport {
+func (r *Record) Report() proto.CellReport {
 	row := proto.CellReport{
 		ID: r.Key.Cell, GPU: r.Cell.GPU, Driver: r.Cell.Driver, Workload: r.Cell.Workload,
 		SeqLen: r.Cell.SeqLen, Batch: r.Cell.Batch, ChunkSize: r.Cell.ChunkSize, Env: r.Cell.Env,

@@ -30,6 +30,7 @@ type snapshotHeader struct {
 	AppliedIndex uint64    `json:"applied_index"`
 	AppliedTime  time.Time `json:"applied_time"`
 	Late         int       `json:"late"`
+	Restored     uint64    `json:"restored_index,omitempty"`
 }
 
 // snapshotLine is one line after the header; exactly one field is set.
@@ -38,9 +39,16 @@ type snapshotLine struct {
 	Record       *Record         `json:"record,omitempty"`
 	History      *CoefficientSet `json:"history,omitempty"`
 	Coefficients *CoefficientSet `json:"coefficients,omitempty"`
+	Settlement   *earlierSettled `json:"settlement,omitempty"`
 	Program      *Program        `json:"program,omitempty"`
 	Member       *Member         `json:"member,omitempty"`
 	End          *snapshotEnd    `json:"end,omitempty"`
+}
+
+// earlierSettled is one settlement of before a cell was reopened.
+type earlierSettled struct {
+	Key        Key        `json:"key"`
+	Settlement Settlement `json:"settlement"`
 }
 
 type snapshotEnd struct {
@@ -79,12 +87,18 @@ func (v View) Hash() string {
 }
 
 func (v View) writeTo(s *snapshotWriter) {
-	s.line(snapshotHeader{Format: snapshotFormat, Version: SnapshotVersion, AppliedIndex: v.AppliedIndex, AppliedTime: v.AppliedTime, Late: v.Late})
+	s.line(snapshotHeader{Format: snapshotFormat, Version: SnapshotVersion, AppliedIndex: v.AppliedIndex, AppliedTime: v.AppliedTime, Late: v.Late,
+		Restored: v.Restored})
 	for _, id := range slices.Sorted(maps.Keys(v.Sweeps)) {
 		s.line(snapshotLine{Sweep: v.Sweeps[id]})
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(v.Records), Key.Compare) {
 		s.line(snapshotLine{Record: v.Records[key]})
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(v.Settlements), Key.Compare) {
+		for _, earlier := range v.Settlements[key] {
+			s.line(snapshotLine{Settlement: &earlierSettled{key, *earlier}})
+		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(v.Coefficients), GroupKey.Compare) {
 		for _, set := range v.History[key] {
@@ -150,6 +164,7 @@ func (m *Machine) Restore(r io.Reader) error {
 	m.appliedIndex, m.appliedTime, m.late = next.appliedIndex, next.appliedTime, next.late
 	m.sweeps, m.records, m.members = next.sweeps, next.records, next.members
 	m.coefficients, m.history, m.programs = next.coefficients, next.history, next.programs
+	m.settlements, m.restored = next.settlements, next.restored
 	return nil
 }
 
@@ -215,7 +230,7 @@ func (m *Machine) readHeader(text []byte) error {
 	if err := decodeStrict(text, &header); err != nil {
 		return damaged(1, err.Error())
 	}
-	m.appliedIndex, m.appliedTime, m.late = header.AppliedIndex, header.AppliedTime, header.Late
+	m.appliedIndex, m.appliedTime, m.late, m.restored = header.AppliedIndex, header.AppliedTime, header.Late, header.Restored
 	return nil
 }
 
@@ -229,6 +244,9 @@ func (m *Machine) readLine(line snapshotLine) bool {
 		m.history.put(line.History.Key, append(m.history.m[line.History.Key], line.History))
 	case line.Coefficients != nil:
 		m.coefficients.put(line.Coefficients.Key, line.Coefficients)
+	case line.Settlement != nil:
+		key, settlement := line.Settlement.Key, line.Settlement.Settlement
+		m.settlements.put(key, append(m.settlements.m[key], &settlement))
 	case line.Program != nil:
 		m.programs.put(line.Program.Family, line.Program)
 	case line.Member != nil:

@@ -27,6 +27,8 @@ type Sweep struct {
 	// Cells are in canonical order (proto.Cell.Compare).
 	Cells     []proto.CellID `json:"cells"`
 	Cancelled bool           `json:"cancelled,omitempty"`
+	// CancelledIndex is the raft index of the entry that cancelled it, else 0.
+	CancelledIndex uint64 `json:"cancelled_index,omitempty"`
 	// Submitted is the log entry's time, Index its raft index.
 	Submitted time.Time `json:"submitted"`
 	Index     uint64    `json:"index"`
@@ -93,6 +95,8 @@ type Settlement struct {
 	Reason   string          `json:"reason,omitempty"`
 	Boundary proto.Boundary  `json:"boundary"`
 	Index    uint64          `json:"index"`
+	// Revision counts the settlements of this cell from 1.
+	Revision int `json:"revision,omitempty"`
 }
 
 // GroupKey identifies a set of coefficients.
@@ -136,9 +140,15 @@ type View struct {
 	// it, oldest first, at most HistoryLimit.
 	Coefficients map[GroupKey]*CoefficientSet
 	History      map[GroupKey][]*CoefficientSet
+	// Settlements are those of before a cell was reopened, oldest first, at
+	// most HistoryLimit.
+	Settlements map[Key][]*Settlement
 	// Programs are the newest of each family.
 	Programs map[FamilyKey]*Program
 	Members  map[string]Member
 	// Late counts results for cells or tasks that the registry never knew.
 	Late int
+	// Restored is the position at which a backup replaced all that was there
+	// before; 0 when that never happened.
+	Restored uint64
 }
