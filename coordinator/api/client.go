@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/oomfleet/oomfleet/coordinator"
+	"github.com/oomfleet/oomfleet/internal/secret"
 	"github.com/oomfleet/oomfleet/proto"
 )
 
@@ -28,10 +29,11 @@ type Client struct {
 	bases []string
 	http  *http.Client
 	first atomic.Int32 // of bases: the one that answered last
+	token secret.Text
 }
 
 // NewClient returns a client for base URLs like "http://127.0.0.1:7400",
-// separated by commas. It does no I/O.
+// separated by commas. It does no I/O, and shows no token; see With.
 func NewClient(servers string) (*Client, error) {
 	c := &Client{http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: answerWithin,
 		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, IdleConnTimeout: time.Minute}}}
@@ -132,6 +134,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (*htt
 		if len(body) > 0 {
 			req.Header.Set("Content-Type", "application/json")
 		}
+		show(req, c.token)
 		answer, err := c.http.Do(req)
 		if err != nil && ctx.Err() != nil {
 			return nil, fmt.Errorf("ask the coordinator at %s: %w", c.bases[n], ctx.Err())

@@ -21,6 +21,10 @@ const (
 	CodeNoLeader    = "no_leader"
 	CodeUnavailable = "unavailable"
 	CodeNotCovered  = "not_covered"
+	CodeNoToken     = "no_token"
+	CodeBadToken    = "bad_token"
+	CodeStaleToken  = "stale_token"
+	CodeForbidden   = "forbidden"
 )
 
 // Problem is the body of every error answer.

@@ -54,6 +54,14 @@ func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
 	}
 	out.Header.Set("Content-Type", r.Header.Get("Content-Type"))
 	out.Header.Set(hopHeader, s.ID)
+	if token, ok := bearer(r.Header); ok {
+		if !s.Peers.Insecure && !private(out.URL) {
+			s.Log.Error("request was not passed on, the leader's address is plain http", "leader", base)
+			writeProblem(w, problem(http.StatusServiceUnavailable, CodeUnavailable, "the leader can only be reached in plain text, so this coordinator does not pass the token on; ask the leader itself"))
+			return
+		}
+		show(out, token)
+	}
 	answer, err := s.proxy.Do(out)
 	if err != nil {
 		s.Log.Warn("leader could not be reached", "leader", base, "error", err)

@@ -50,7 +50,12 @@ type Deps struct {
 	Agents   Agents
 	// Metrics is served at /metrics.
 	Metrics http.Handler
-	Log     *slog.Logger
+	// Tokens say who may ask; nil lets everybody.
+	Tokens *Tokens
+	// Peers is how this coordinator reaches the leader; its token is not used,
+	// since a caller's own is passed on.
+	Peers Access
+	Log   *slog.Logger
 }
 
 // server holds what the operations share.
@@ -67,7 +72,7 @@ func New(deps Deps) (http.Handler, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &server{Deps: deps, proxy: &http.Client{Timeout: time.Minute}}
+	s := &server{Deps: deps, proxy: &http.Client{Timeout: time.Minute, CheckRedirect: stay, Transport: peerTransport(deps.Peers)}}
 	mux := http.NewServeMux()
 	config := huma.DefaultConfig("OOMFleet", "1")
 	config.Info.Description = "How much GPU memory a workload really needs: sweeps, boundaries, coefficients, traces."
@@ -87,7 +92,7 @@ func New(deps Deps) (http.Handler, error) {
 		document(h, plain{"metrics", "/metrics", "Metrics for Prometheus", "text/plain", nil})
 	}
 	documentProblems(h)
-	return s.forward(mux), nil
+	return s.authenticate(s.forward(mux)), nil
 }
 
 // leads is whether this node believes that it leads.
