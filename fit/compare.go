@@ -137,32 +137,59 @@ func (c Comparison) String() string {
 	return string(c.Verdict)
 }
 
-// Compare says what moved from before to after. The order of points never
-// matters.
+// Compare says what moved from before to after. Cells are compared in pairs of
+// the same length and batch, so that a program's shape cancels out and only
+// run-to-run noise is left; that noise is estimated from repeats, or, where there
+// are too few, from how far the differences scatter around a smooth one.
 //
-// ErrBadPoint is returned for points or options that contradict themselves,
-// ErrNothingToCompare if a side has no points.
+// A change is the same if its interval lies within the margin (the equivalence
+// test of Schuirmann 1987; all together at the same level, Berger 1982), changed
+// if its difference is larger than the margin and no noise once all comparisons
+// are corrected for (Holm 1979), else more runs are needed.
+//
+// The order of points never matters. ErrBadPoint is returned for input that
+// contradicts itself, ErrNothingToCompare if a side has nothing.
 func Compare(before, after Side, opts CompareOptions) (Comparison, error) {
 	confidence, err := Options{Confidence: opts.Confidence}.confidence()
 	if err != nil {
 		return Comparison{}, err
 	}
 	if opts.Margin < 0 {
-		return Comparison{}, fmt.Errorf("%w: margin of %d bytes", ErrBadPoint, opts.Margin)
+		return Comparison{}, fmt.Errorf("%w: a margin of %d bytes", ErrBadPoint, opts.Margin)
 	}
-	for _, side := range []Side{before, after} {
-		if len(side.Points) == 0 {
-			return Comparison{}, fmt.Errorf("%w: a side has no points", ErrNothingToCompare)
-		}
-		for _, p := range side.Points {
-			if err := p.validate(); err != nil {
-				return Comparison{}, err
-			}
+	for _, s := range []Side{before, after} {
+		if err := s.validate(); err != nil {
+			return Comparison{}, err
 		}
 	}
-	c := Comparison{Verdict: NeedMore, Margin: opts.Margin, Confidence: confidence, Noise: map[string]int64{}}
-	if c.Margin == 0 {
-		c.Margin = DefaultMargin
+	c := comparer{before: before, after: after, confidence: confidence, margin: float64(opts.Margin)}
+	if opts.Margin == 0 {
+		c.margin = DefaultMargin
 	}
-	return c, nil
+	c.out = Comparison{Margin: int64(c.margin), Confidence: confidence, Noise: map[string]int64{}}
+	c.before.Points, c.after.Points = sorted(before.Points), sorted(after.Points)
+	c.terms()
+	c.cells()
+	c.judge()
+	return c.out, nil
+}
+
+func (s Side) validate() error {
+	if len(s.Points)+len(s.Boundaries) == 0 {
+		return fmt.Errorf("%w: a side has neither points nor boundaries", ErrNothingToCompare)
+	}
+	for _, p := range s.Points {
+		if err := p.validate(); err != nil {
+			return err
+		}
+	}
+	for _, b := range s.Boundaries {
+		if b.SeqLen < 1 || b.Batch < 1 || b.Boundary < 1 || b.Step < 1 || (b.Limits != Reserved && b.Limits != Process) {
+			return fmt.Errorf("%w: boundary %+v", ErrBadPoint, b)
+		}
+		if b.Limits != s.Boundaries[0].Limits {
+			return fmt.Errorf("%w: boundaries of two kinds of quota", ErrBadPoint)
+		}
+	}
+	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // run is a line of testdata/esmfold_h200_runs.jsonl.
@@ -116,3 +118,16 @@ func term(m Model, name string) (Term, bool) {
 }
 
 func (p Prediction) holds(v float64) bool { return float64(p.Lo) <= v && v <= float64(p.Hi) }
+
+// binomialMost is the most of n that happen with probability p, but for one time
+// in a thousand.
+func binomialMost(n int, p float64) int {
+	most := n
+	for most > 0 && (distuv.Binomial{N: float64(n), P: p}).CDF(float64(most-1)) > 0.999 {
+		most--
+	}
+	return most
+}
+
+// binomialLeast is the fewest, as binomialMost is the most.
+func binomialLeast(n int, p float64) int { return n - binomialMost(n, 1-p) }
