@@ -6,6 +6,9 @@ type Rollout struct {
 	// Policy is the rollout section of the matrix file; a sweep that has one
 	// is the matrix's standing order for stacks to come.
 	Policy *RolloutPolicy `json:"policy,omitempty"`
+	// Ended is whether the standing order was cancelled after its own cells had
+	// settled; their results stay.
+	Ended bool `json:"ended,omitempty"`
 	// Trigger is nil for a sweep that a person submitted.
 	Trigger *RolloutTrigger `json:"trigger,omitempty"`
 	// Verdict is nil until the sweep has settled and was compared.

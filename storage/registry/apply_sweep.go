@@ -155,6 +155,10 @@ func (m *Machine) cancelSweepLocked(cmd *CancelSweep) Reply {
 		record := m.records.m[Key{Origin: known.Origin, Cell: id}]
 		return record.Settled == nil || known.Missing(record) > 0
 	}) {
+		if known.Standing() {
+			m.endOrderLocked(known)
+			return Reply{Accepted: true}
+		}
 		return Reply{Refused: fmt.Sprintf("sweep %s has settled: there is nothing to cancel, and its results stay", cmd.ID)}
 	}
 	sweep := *known

@@ -47,7 +47,8 @@ type AddSweep struct {
 }
 
 // CancelSweep stops a sweep: cells that no other live sweep wants are settled
-// as cancelled and their open tasks closed. A sweep that has settled is refused.
+// as cancelled and their open tasks closed. A sweep that has settled is refused,
+// unless it is a standing order: that ends, and its results stay.
 type CancelSweep struct {
 	ID proto.MatrixID `json:"id"`
 }

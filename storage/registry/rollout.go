@@ -40,6 +40,20 @@ func (m *Machine) setVerdictLocked(cmd *SetVerdict) Reply {
 	return Reply{Accepted: true}
 }
 
+// Standing reports whether the sweep is a standing order for stacks to come.
+func (s *Sweep) Standing() bool {
+	return s.Rollout != nil && s.Rollout.Policy != nil && !s.Rollout.Ended && !s.Cancelled
+}
+
+// endOrderLocked ends the standing order of a sweep that has settled.
+func (m *Machine) endOrderLocked(known *Sweep) {
+	rollout := *known.Rollout
+	rollout.Ended = true
+	sweep := *known
+	sweep.Rollout = &rollout
+	m.sweeps.put(sweep.ID, &sweep)
+}
+
 // repeatTries is how many recordings of a repeat may come to nothing before the
 // cell is left as it is.
 const repeatTries = 3

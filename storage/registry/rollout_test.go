@@ -152,3 +152,26 @@ func TestVerdict(t *testing.T) {
 		t.Fatalf("restored to another state: %v", err)
 	}
 }
+
+// TestStandingOrderEnds: cancelling ends a standing order whose cells have
+// settled, once, and leaves their results.
+func TestStandingOrderEnds(t *testing.T) {
+	l := certified(t)
+	c := sweep("standing", 32)
+	c.AddSweep.Rollout = &proto.Rollout{Policy: &proto.RolloutPolicy{MaxPerDay: 4}}
+	l.apply(c)
+	if !l.View().Sweeps["standing"].Standing() {
+		t.Fatal("it does not stand")
+	}
+	cancel := Command{CancelSweep: &CancelSweep{ID: "standing"}}
+	if r := l.apply(cancel); !r.Accepted {
+		t.Fatalf("%+v", r)
+	}
+	report, _ := l.View().Report("standing")
+	if l.View().Sweeps["standing"].Standing() || report.State != SweepSettled || report.Cells[0].State != proto.CellCertified {
+		t.Fatalf("%+v", report)
+	}
+	if r := l.apply(cancel); r.Accepted || r.Refused == "" {
+		t.Fatalf("cancelled twice: %+v", r)
+	}
+}
