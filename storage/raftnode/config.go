@@ -133,8 +133,10 @@ func (c Config) cluster(addr string) raft.Configuration {
 	return out
 }
 
+func (c Config) heartbeat() time.Duration { return cmp.Or(c.Heartbeat, 250*time.Millisecond) }
+
 func (c Config) raft(logger hclog.Logger) *raft.Config {
-	heartbeat := cmp.Or(c.Heartbeat, 250*time.Millisecond)
+	heartbeat := c.heartbeat()
 	out := raft.DefaultConfig() // pre-vote is on
 	out.LocalID = raft.ServerID(c.ID)
 	out.HeartbeatTimeout, out.ElectionTimeout, out.LeaderLeaseTimeout = heartbeat, heartbeat, heartbeat

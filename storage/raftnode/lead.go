@@ -2,6 +2,8 @@ package raftnode
 
 import (
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -9,7 +11,7 @@ import (
 // Leadership is who leads, as far as this node knows.
 type Leadership struct {
 	// Leading is whether this node does. It may have been deposed without
-	// knowing it yet: a read that must be of now needs VerifyLeader.
+	// knowing it yet: a read that must be of now needs Consistent.
 	Leading bool
 	Term    uint64
 	// LeaderID is empty while no leader is known.
@@ -24,8 +26,18 @@ type lead struct {
 	ended    chan struct{}
 	joined   chan struct{}
 
-	mu      sync.Mutex // guards changed
+	// complete is the term of which a barrier has passed: all that was committed
+	// before it has been applied. quiet is a position up to which no command is
+	// left to apply, heard whether a leader was ever heard of.
+	complete, quiet atomic.Uint64
+	heard           atomic.Bool
+
+	mu      sync.Mutex // guards all below
 	changed chan struct{}
+	// lost is when the last leader was given up, at first the node's start;
+	// known is whether there is one.
+	lost  time.Time
+	known bool
 }
 
 // start begins to watch; stop ends it. The channel of events has room for one:
@@ -34,6 +46,7 @@ func (l *lead) start(r *raft.Raft) {
 	l.raft = r
 	l.events = make(chan raft.Observation, 1)
 	l.ended, l.joined, l.changed = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	l.lost = time.Now()
 	l.observer = raft.NewObserver(l.events, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
 		case raft.RaftState, raft.LeaderObservation:
@@ -52,12 +65,30 @@ func (l *lead) watch() {
 		case <-l.ended:
 			return
 		case <-l.events:
-			l.mu.Lock()
-			close(l.changed)
-			l.changed = make(chan struct{})
-			l.mu.Unlock()
+			_, leader := l.raft.LeaderWithID()
+			l.turn(leader != "")
 		}
 	}
+}
+
+// turn notes whether there is a leader now, and wakes those that wait.
+func (l *lead) turn(known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known && !known {
+		l.lost = time.Now()
+	}
+	if l.known = known; known {
+		l.heard.Store(true)
+	}
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *lead) lostAt() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
 }
 
 func (l *lead) stop() {

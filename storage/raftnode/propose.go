@@ -92,9 +92,10 @@ func (n *Node) call(ctx context.Context, begin func() raft.Future) error {
 // queue at that moment would never be answered. Until then each is, because a
 // leader without a majority steps down.
 type calls struct {
-	mu     sync.Mutex // guards closed, and Add against Wait
+	mu     sync.Mutex // guards closed and reads, and Add against Wait
 	closed bool
 	wg     sync.WaitGroup
+	reads  reads
 }
 
 // start is false once join was called.
@@ -142,14 +143,14 @@ func (n *Node) Barrier(ctx context.Context) error {
 	if err := n.mayPropose(ctx); err != nil {
 		return fmt.Errorf("barrier: %w", err)
 	}
-	if err := n.call(ctx, func() raft.Future { return n.raft.Barrier(enqueueWait(ctx)) }); err != nil {
+	if err := n.call(ctx, func() raft.Future { return finished{n.barrier()} }); err != nil {
 		return fmt.Errorf("barrier: %w", err)
 	}
 	return nil
 }
 
-// VerifyLeader asks a majority whether this node still leads. For a read that
-// must be of now, take the View first and verify after.
+// VerifyLeader asks a majority whether this node still leads. An answer that was
+// under way already counts; a read that must be of now needs Consistent.
 func (n *Node) VerifyLeader(ctx context.Context) error {
 	if err := n.mayPropose(ctx); err != nil {
 		return fmt.Errorf("verify leader: %w", err)
