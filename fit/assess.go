@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
-	"gonum.org/v1/gonum/stat/distuv"
 )
 
 const (
@@ -36,7 +34,10 @@ func (g *group) assess(m *Model) {
 		}
 	}
 	m.Points = len(gather(g.points, direct(m.Target, "").read))
-	m.RunToRun = g.runToRun(m.Target)
+	m.RunToRun = 0
+	for _, w := range repeatNoise(g.points, direct(m.Target, "").read) {
+		m.RunToRun = w.spread((1 + g.confidence) / 2)
+	}
 	for _, p := range g.left {
 		if p.peak(m.Target) > 0 {
 			m.OutsideRel = max(m.OutsideRel, math.Abs(m.against(p).Rel))
@@ -54,28 +55,6 @@ func (g *group) assess(m *Model) {
 func (m Model) against(p Point) Worst {
 	v, said := p.peak(m.Target), m.Predict(p.SeqLen, p.Batch).Value
 	return Worst{SeqLen: p.SeqLen, Batch: p.Batch, Measured: v, Predicted: said, Rel: float64(said-v) / float64(v)}
-}
-
-// runToRun is the relative half width by which a new run differs from the mean
-// of its kind, pooled over all cells that were run more than once.
-func (g *group) runToRun(t Target) float64 {
-	cells := gather(g.points, direct(t, "").read)
-	sum, runs := 0.0, 0
-	for _, p := range g.points {
-		v := float64(p.peak(t))
-		if v == 0 {
-			continue
-		}
-		i := slices.IndexFunc(cells, func(o observation) bool { return o.seqLen == p.SeqLen && o.batch == p.Batch })
-		rel := v/cells[i].y - 1
-		sum, runs = sum+rel*rel, runs+1
-	}
-	dof := runs - len(cells)
-	if dof < 1 || sum == 0 {
-		return 0
-	}
-	q := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(dof)}.Quantile((1 + g.confidence) / 2)
-	return q * math.Sqrt(sum/float64(dof))
 }
 
 // narrow keeps the fit to a part of the points when one sum does not hold over

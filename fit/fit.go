@@ -105,7 +105,7 @@ func (g *group) checkWeights() {
 			continue
 		}
 		asked = true
-		constant := c.terms([]string{"weights"})
+		constant := c.terms([]string{"weights"}, (1+surely)/2)
 		if len(constant) == 1 && constant[0].Hi < float64(g.weights) {
 			g.dropWeights("the %s peaks have a constant of %.0f (%.0f to %.0f)", t, constant[0].Value, constant[0].Lo, constant[0].Hi)
 			return
@@ -143,6 +143,7 @@ func (g *group) component(r recipe) (Component, []observation) {
 			fewest = 0
 		}
 		c.Sets = plausible(fitted, r.names, fewest, g.confidence)
+		c.Noise = append(slices.Clone(r.noise), repeatNoise(g.points, r.read)...)
 	}
 	return c, obs
 }
@@ -163,7 +164,7 @@ func (g *group) build(r recipe, below []Model) (Model, bool) {
 		m.Terms = append(m.Terms, base.Terms...)
 	}
 	m.Components = append(m.Components, c)
-	for _, t := range c.terms(r.names) {
+	for _, t := range c.terms(r.names, (1+g.confidence)/2) {
 		m.Terms = addTerm(m.Terms, t)
 	}
 	g.assess(&m)

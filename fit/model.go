@@ -1,6 +1,9 @@
 package fit
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Target is the peak that a model predicts.
 type Target string
@@ -50,6 +53,9 @@ type Worst struct {
 type Component struct {
 	Fixed []Term `json:"fixed,omitempty"`
 	Sets  []Set  `json:"sets"`
+	// Noise is what one run differs by from the next beyond what the sets'
+	// residuals show of it.
+	Noise []Wobble `json:"noise,omitempty"`
 }
 
 // Model is the fitted sum of one target. It is plain data: it survives JSON, and
@@ -63,8 +69,9 @@ type Model struct {
 	// Points is how many different combinations of length and batch went in.
 	Points     int     `json:"points"`
 	Confidence float64 `json:"confidence"`
-	// RunToRun is the relative half width by which repeats of a run differ,
-	// OutsideRel how far runs that were left out of the domain lie off.
+	// RunToRun is the relative half width by which repeats of a run differ (0
+	// where none were made), as told apart from the residual: model error.
+	// OutsideRel is how far runs that were left out of the domain lie off.
 	RunToRun   float64     `json:"run_to_run"`
 	OutsideRel float64     `json:"outside_rel,omitempty"`
 	Components []Component `json:"components,omitempty"`
@@ -94,11 +101,9 @@ func (m Model) Predict(seqLen, batch int) Prediction {
 		lo += t.Lo * x
 		hi += t.Hi * x
 	}
-	down, up := value-lo, hi-value
-	if len(m.Components) > 0 {
-		down, up = m.halves(seqLen, batch)
-	} else {
-		down, up = max(down, m.ResidualMaxRel*value), max(up, m.ResidualMaxRel*value)
+	down, up := max(value-lo, m.ResidualMaxRel*value), max(hi-value, m.ResidualMaxRel*value)
+	if m.complete() {
+		down, up = m.halves(seqLen, batch, (1+m.Confidence)/2)
 	}
 	inside := m.Domain.Contains(seqLen, batch)
 	if !inside {
@@ -112,48 +117,64 @@ func (m Model) Predict(seqLen, batch int) Prediction {
 	}
 }
 
+// complete reports whether the model knows its errors, beyond its terms' own
+// intervals; a document of an earlier build, or one cut short, does not.
+func (m Model) complete() bool {
+	for _, c := range m.Components {
+		if len(c.Sets) == 0 || slices.ContainsFunc(c.Sets, func(s Set) bool { return s.DOF == 0 }) {
+			return false
+		}
+	}
+	return len(m.Components) > 0
+}
+
 // whole ends at 4 EiB: an extrapolation far beyond any card must not wrap around.
 func whole(v float64) int64 { return int64(min(v, 1<<62)) }
 
-// halves returns how far the interval reaches below and above the value. The
-// components' errors are of different making (program, allocator, driver), so
-// they add as squares.
-func (m Model) halves(seqLen, batch int) (down, up float64) {
+// halves returns how far the interval reaches below and above the value; each
+// end is passed with a probability of 1 - level. The components' errors are of
+// different making (program, allocator, driver), so they add as squares.
+func (m Model) halves(seqLen, batch int, level float64) (down, up float64) {
 	peak := 0.0
 	for _, c := range m.Components {
 		for _, t := range c.Fixed {
 			peak += t.Value
 		}
-		best, _ := c.Sets[0].at(seqLen, batch, 0)
+		best, _ := c.Sets[0].at(seqLen, batch, 0, level)
 		peak += best
-		below, above := c.halves(seqLen, batch, peak)
+		below, above := c.halves(observation{seqLen: seqLen, batch: batch, scale: peak}, level)
 		down, up = math.Hypot(down, below), math.Hypot(up, above)
 	}
-	return math.Hypot(down, m.RunToRun*peak), math.Hypot(up, m.RunToRun*peak)
+	return down, up
 }
 
-// halves is the hull of all plausible sets' intervals around the best set's sum.
-// It ends where the component would turn negative: no peak is below the one
-// that it holds.
-func (c Component) halves(seqLen, batch int, peak float64) (down, up float64) {
-	best, _ := c.Sets[0].at(seqLen, batch, 0)
+// halves is the hull of all plausible sets' intervals around the best set's sum,
+// with the noise of a single run. It ends where the component would turn
+// negative: no peak is below the one that it holds. Of at, y is not used.
+func (c Component) halves(at observation, level float64) (down, up float64) {
+	best, _ := c.Sets[0].at(at.seqLen, at.batch, 0, level)
 	for _, s := range c.Sets {
-		v, half := s.at(seqLen, batch, peak)
+		v, half := s.at(at.seqLen, at.batch, at.scale, level)
 		down, up = max(down, best-v+half), max(up, v+half-best)
 	}
-	return min(down, best), up
+	down = min(down, best)
+	for _, w := range c.Noise {
+		half := w.half(at.scale, level)
+		down, up = math.Hypot(down, half), math.Hypot(up, half)
+	}
+	return down, up
 }
 
 // terms lists the component's terms, fixed ones first, each with the hull of its
 // intervals over all plausible sets; absent from a set means 0 there.
-func (c Component) terms(names []string) []Term {
+func (c Component) terms(names []string, level float64) []Term {
 	out := append([]Term(nil), c.Fixed...)
 	for _, name := range names {
-		best, _, _ := c.Sets[0].term(name)
+		best, _, _ := c.Sets[0].term(name, level)
 		t := Term{Name: name, Value: best, Lo: best, Hi: best}
 		seen := false
 		for _, s := range c.Sets {
-			v, half, ok := s.term(name)
+			v, half, ok := s.term(name, level)
 			seen = seen || ok
 			t.Lo, t.Hi = min(t.Lo, v-half), max(t.Hi, v+half)
 		}

@@ -12,6 +12,7 @@ type recipe struct {
 	fixed  []Term
 	least  int // different combinations of length and batch that are needed
 	loaded bool
+	noise  []Wobble // of the fixed terms
 	notes  []string
 }
 
@@ -102,7 +103,7 @@ func (g *group) outside() recipe {
 	}
 	// Each point's own context is subtracted; the fixed term is their middle.
 	middle := g.context[len(g.context)/2]
-	r.fixed = []Term{metered("context", g.context)}
+	r.fixed, r.noise = []Term{metered("context", g.context)}, meteredNoise(g.context)
 	r.read = func(p Point) (int64, int64, bool) {
 		y, scale, ok := difference(Reserved, Process)(p)
 		own := p.Context

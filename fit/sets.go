@@ -22,14 +22,16 @@ const parsimony = 1.1
 type Set struct {
 	Names  []string  `json:"names"`
 	Values []float64 `json:"values"`
-	// Cov is the unscaled covariance (X'X)^-1 of the weighted design; Spread
-	// is quantile times relative standard error, so that the half width of the
-	// interval of a new run at x is Spread * sqrt(x'Cov x + peak^2).
-	Cov    [][]float64 `json:"cov"`
-	Spread float64     `json:"spread"`
+	// Cov is the unscaled covariance (X'X)^-1 of the weighted design. Sigma is
+	// the relative standard error of the residuals with DOF degrees of freedom,
+	// Floor what rounding leaves of it however well the terms fit. The half width
+	// of the interval of a new run at x is spread * sqrt(x'Cov x + peak^2).
+	Cov   [][]float64 `json:"cov"`
+	Sigma float64     `json:"sigma"`
+	Floor float64     `json:"floor"`
+	DOF   int         `json:"dof"`
 
 	press float64 // sum of squared relative leave-one-out errors
-	dof   int
 }
 
 // variable is what a term's value is multiplied with.
@@ -54,24 +56,29 @@ func row(names []string, seqLen, batch int) []float64 {
 	return x
 }
 
+// spread is the relative error that is passed with a probability of 1 - level.
+func (s Set) spread(level float64) float64 {
+	return max(student(level, s.DOF)*s.Sigma, distuv.UnitNormal.Quantile(level)*s.Floor)
+}
+
 // at returns the set's sum at a length and batch, and the half width of its
 // interval there for a peak of the given size.
-func (s Set) at(seqLen, batch int, peak float64) (value, half float64) {
+func (s Set) at(seqLen, batch int, peak, level float64) (value, half float64) {
 	x := row(s.Names, seqLen, batch)
 	leverage := 0.0
 	for i := range x {
 		leverage += x[i] * dot(s.Cov[i], x)
 	}
-	return dot(s.Values, x), s.Spread * math.Sqrt(leverage+peak*peak)
+	return dot(s.Values, x), s.spread(level) * math.Sqrt(leverage+peak*peak)
 }
 
 // term returns a term's value and the half width of its interval.
-func (s Set) term(name string) (value, half float64, ok bool) {
+func (s Set) term(name string, level float64) (value, half float64, ok bool) {
 	j := slices.Index(s.Names, name)
 	if j < 0 {
 		return 0, 0, false
 	}
-	return s.Values[j], s.Spread * math.Sqrt(s.Cov[j][j]), true
+	return s.Values[j], s.spread(level) * math.Sqrt(s.Cov[j][j]), true
 }
 
 // plausible fits every subset of the named terms and returns those that the
@@ -90,7 +97,7 @@ func plausible(obs []observation, names []string, least int, confidence float64)
 		if len(subset) < least {
 			continue
 		}
-		if s, ok := solve(obs, subset, confidence); ok {
+		if s, ok := solve(obs, subset); ok {
 			sets = append(sets, s)
 		}
 	}
@@ -100,7 +107,7 @@ func plausible(obs []observation, names []string, least int, confidence float64)
 	slices.SortStableFunc(sets, func(a, b Set) int { return cmp.Compare(a.press, b.press) })
 	best := sets[0]
 	sets = slices.DeleteFunc(sets, func(s Set) bool {
-		f := distuv.F{D1: float64(s.dof), D2: float64(best.dof)}.Quantile(confidence)
+		f := distuv.F{D1: float64(s.DOF), D2: float64(best.DOF)}.Quantile(confidence)
 		return s.press > best.press*max(f, 1)
 	})
 	chosen := 0
@@ -116,7 +123,7 @@ func plausible(obs []observation, names []string, least int, confidence float64)
 // solve fits exactly the named terms. ok is false if non-negativity drops one
 // of them (a smaller set says the same), if they are dependent, or if an
 // observation is needed whole to fix a term, so that leaving it out teaches nothing.
-func solve(obs []observation, names []string, confidence float64) (Set, bool) {
+func solve(obs []observation, names []string) (Set, bool) {
 	n, p := len(obs), len(names)
 	if n <= p {
 		return Set{}, false
@@ -149,10 +156,7 @@ func solve(obs []observation, names []string, confidence float64) (Set, bool) {
 		rss += e * e
 		press += e * e / ((1 - h) * (1 - h))
 	}
-	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(n - p)}.Quantile((1 + confidence) / 2)
-	z := distuv.UnitNormal.Quantile((1 + confidence) / 2)
-	spread := max(t*math.Sqrt(rss/float64(n-p)), z*math.Sqrt(floor/float64(n)))
-	return Set{Names: names, Values: x, Cov: cov, Spread: spread, press: press, dof: n - p}, true
+	return Set{Names: names, Values: x, Cov: cov, Sigma: math.Sqrt(rss / float64(n-p)), Floor: math.Sqrt(floor / float64(n)), DOF: n - p, press: press}, true
 }
 
 // covariance returns (A'A)^-1, by QR of the scaled columns: A'A itself would
