@@ -34,6 +34,8 @@ type duty struct {
 	// tried are the recordings of the last fit of a group, so that a group
 	// with too few of them is not tried again until it has others.
 	tried map[registry.GroupKey]string
+	// rollout is what was seen of standing orders and of settled sweeps.
+	rollout rolloutMemo
 	// foreign is how many tasks of other registries the last audit saw.
 	foreign int
 	// together does n things, some of them at once, and returns when all are done.
@@ -149,7 +151,8 @@ func (d *duty) carryOut(ctx context.Context, view registry.View) error {
 	for _, f := range actions.Fit {
 		d.startFit(ctx, f)
 	}
-	return d.issue(ctx, view.AppliedIndex, actions.Issue)
+	d.rollout.settled = d.rollout.settled || len(actions.Settle) > 0
+	return d.issue(ctx, view.AppliedIndex, append(actions.Issue, repeats(view)...))
 }
 
 // issue commits requests and publishes the tasks that came of them. What is

@@ -17,6 +17,9 @@ const (
 	replayFailed    = "failed"
 	fitCommitted    = "committed"
 	fitRefused      = "refused"
+	rolloutQueued   = "queued"
+	rolloutHeld     = "held_back"
+	rolloutRefused  = "refused"
 )
 
 // metrics are what this node counts itself; the rest is read off its replica
@@ -32,6 +35,8 @@ type metrics struct {
 	fits          *prometheus.CounterVec
 	republished   prometheus.Counter
 	removed       prometheus.Counter
+	rollouts      *prometheus.CounterVec
+	comparisons   *prometheus.CounterVec
 }
 
 // newMetrics builds the metrics and registers them; nil registers nowhere.
@@ -68,12 +73,16 @@ func newMetrics(to prometheus.Registerer, reg Registry) (*metrics, error) {
 		fits:        vec("fits_total", "Groups fitted by this node, by what came of it.", "result", fitCommitted, fitRefused),
 		republished: counter("audit_republished_total", "Open tasks that the queue had lost and the audit published again."),
 		removed:     counter("audit_removed_total", "Closed tasks that the audit took out of the queue."),
+		rollouts: vec("rollouts_total", "Stacks that a standing matrix had not covered, by what this node did as the leader.", "result",
+			rolloutQueued, rolloutHeld, rolloutRefused),
+		comparisons: vec("comparisons_total", "Sweeps compared with the one that they replace by this node as the leader, by verdict.", "verdict",
+			verdictLabels()...),
 	}
 	if to == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.issued, m.results, m.late, m.unreadable, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, newReplica(reg),
+		m.issued, m.results, m.late, m.unreadable, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.rollouts, m.comparisons, newReplica(reg),
 	} {
 		if err := to.Register(c); err != nil {
 			return nil, err
@@ -85,8 +94,8 @@ func newMetrics(to prometheus.Registerer, reg Registry) (*metrics, error) {
 // replica reads gauges off the node's replica when they are collected, so that
 // they are true on every node and after every restart.
 type replica struct {
-	registry                   Registry
-	cells, open, index, leader *prometheus.Desc
+	registry                             Registry
+	cells, open, index, leader, verdicts *prometheus.Desc
 }
 
 func newReplica(reg Registry) *replica {
@@ -99,12 +108,13 @@ func newReplica(reg Registry) *replica {
 		open:     desc("tasks_open", "Tasks that were issued and have no result yet, by origin.", "origin"),
 		index:    desc("applied_index", "Raft index up to which this node has applied the log."),
 		leader:   desc("leader", "1 while this node leads, else 0."),
+		verdicts: desc("sweeps_compared", "Sweeps that were compared with the one that they replace, by origin and verdict.", "origin", "verdict"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (r *replica) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{r.cells, r.open, r.index, r.leader} {
+	for _, d := range []*prometheus.Desc{r.cells, r.open, r.index, r.leader, r.verdicts} {
 		to <- d
 	}
 }
@@ -130,6 +140,9 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 	}
 	for origin, n := range open {
 		gauge(r.open, float64(n), string(origin))
+	}
+	for s, n := range countVerdicts(v) {
+		gauge(r.verdicts, float64(n), string(s.origin), s.verdict)
 	}
 	gauge(r.index, float64(v.AppliedIndex))
 	leading := 0.0

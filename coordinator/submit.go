@@ -85,6 +85,9 @@ func (c *Coordinator) Submit(ctx context.Context, r SubmitRequest) (SubmitReply,
 		ID: freeID(c.registry.View(), matrixID(r.Origin, expansion), r.Again), Name: expansion.Name, Origin: r.Origin,
 		Search: expansion.Search, Source: r.Source, Set: slices.Clone(r.Set), Cells: expansion.Cells,
 	}
+	if expansion.Rollout != nil {
+		sweep.Rollout = &proto.Rollout{Policy: expansion.Rollout}
+	}
 	reply, err := c.propose(ctx, registry.Command{AddSweep: &sweep})
 	if err != nil {
 		return SubmitReply{}, fmt.Errorf("submit matrix %s: %w", sweep.Name, err)
@@ -100,7 +103,8 @@ func (c *Coordinator) Submit(ctx context.Context, r SubmitRequest) (SubmitReply,
 }
 
 // matrixID names a submission by what it asks for, so that the same again is
-// the same sweep: the matrix's name and a hash of origin, search and cells.
+// the same sweep: the matrix's name and a hash of origin, search and cells, and
+// of the standing order where the file has one.
 func matrixID(origin proto.Origin, e *matrix.Expansion) proto.MatrixID {
 	ids := make([]proto.CellID, 0, len(e.Cells))
 	for _, cell := range e.Cells {
@@ -111,7 +115,8 @@ func matrixID(origin proto.Origin, e *matrix.Expansion) proto.MatrixID {
 		Origin proto.Origin
 		Search proto.Search
 		Cells  []proto.CellID
-	}{origin, e.Search, ids})
+		Policy *proto.RolloutPolicy `json:",omitempty"`
+	}{origin, e.Search, ids, e.Rollout})
 	if err != nil {
 		panic(fmt.Sprintf("coordinator: a search is plain data and always marshals: %v", err))
 	}
@@ -120,10 +125,12 @@ func matrixID(origin proto.Origin, e *matrix.Expansion) proto.MatrixID {
 }
 
 // freeID is id, or the first of id-2, id-3, ... that is not used up: a
-// cancelled sweep stays cancelled, and with again so does every sweep.
+// cancelled sweep stays cancelled, an order that has ended stays ended, and with
+// again every sweep stays as it is.
 func freeID(v registry.View, id proto.MatrixID, again bool) proto.MatrixID {
 	for n, try := 2, id; ; n++ {
-		if sweep := v.Sweeps[try]; sweep == nil || !sweep.Cancelled && !again {
+		sweep := v.Sweeps[try]
+		if sweep == nil || !sweep.Cancelled && !again && (sweep.Rollout == nil || !sweep.Rollout.Ended) {
 			return try
 		}
 		try = proto.MatrixID(fmt.Sprintf("%s-%d", id, n))

@@ -1,0 +1,134 @@
+package diff
+
+import (
+	"fmt"
+
+	"github.com/oomfleet/oomfleet/proto"
+)
+
+// jobOf says what a pair means for a job of it; nil where a boundary is missing.
+func jobOf(p pair, basis Basis) *Job {
+	old := p.before.Boundary.Boundary
+	if old == 0 || p.after.Boundary.Boundary == 0 {
+		return nil
+	}
+	return &Job{FitsOldQuota: passes(p.after.Boundary, old), NeedBefore: cardNeed(p.before, basis), NeedAfter: cardNeed(p.after, basis)}
+}
+
+// passes reports whether a quota passes for sure: at or above the boundary, or
+// between the bands where they are known.
+func passes(b proto.Boundary, quota proto.Bytes) bool {
+	if quota >= b.Boundary {
+		return true
+	}
+	if !b.BandsKnown || b.LowestPass == 0 || quota < b.LowestPass {
+		return false
+	}
+	for _, band := range b.FailBands {
+		if quota >= band.From && quota <= band.To {
+			return false
+		}
+	}
+	return true
+}
+
+// cardNeed is what a job takes of a card at the least: under an allocator quota
+// its boundary and what the process holds beside the allocator, which takes a
+// recording to know; 0 without one. The other kinds limit the whole already.
+func cardNeed(c proto.CellReport, basis Basis) proto.Bytes {
+	if basis.QuotaKind != proto.QuotaAllocator {
+		return c.Boundary.Boundary
+	}
+	var beside proto.Bytes
+	for _, pt := range points(c) {
+		if pt.Process > 0 && pt.Reserved > 0 {
+			beside = max(beside, proto.Bytes(pt.Process-pt.Reserved))
+		}
+	}
+	if beside == 0 {
+		return 0
+	}
+	return c.Boundary.Boundary + beside
+}
+
+// jobs says what the cells mean for those who run under quotas.
+func jobs(cells []Cell, basis Basis, card proto.Bytes) Jobs {
+	j := Jobs{QuotaTooSmall: []string{}, CardTooSmall: []string{}, Card: card, Sentences: []string{}}
+	asked, sized := 0, 0
+	var worst, heavier *Cell
+	for i := range cells {
+		c := &cells[i]
+		if c.Job == nil {
+			continue
+		}
+		asked++
+		if !c.Job.FitsOldQuota {
+			j.QuotaTooSmall = append(j.QuotaTooSmall, c.name())
+			if worst == nil || c.grown() > worst.grown() {
+				worst = c
+			}
+		}
+		if c.Job.NeedBefore == 0 || c.Job.NeedAfter == 0 {
+			continue
+		}
+		sized++
+		if heavier == nil || c.Job.NeedAfter-c.Job.NeedBefore > heavier.Job.NeedAfter-heavier.Job.NeedBefore {
+			heavier = c
+		}
+		if card > 0 && c.Job.NeedBefore <= card && c.Job.NeedAfter > card {
+			j.CardTooSmall = append(j.CardTooSmall, c.name())
+		}
+	}
+	say := func(format string, args ...any) { j.Sentences = append(j.Sentences, fmt.Sprintf(format, args...)) }
+	switch {
+	case asked == 0:
+		say("No cell has a boundary on both sides, so nothing can be said of quotas.")
+	case worst == nil:
+		say("Every cell (%d) still fits the smallest %s quota that sufficed before.", asked, basis.QuotaKind)
+	default:
+		say("%d of %s no longer fit the smallest %s quota that sufficed before; the most by %s, which needs %v: %v.", len(j.QuotaTooSmall),
+			plural(asked, "cell"), basis.QuotaKind, worst.name(), Signed(worst.grown()), worst.boundaryAfter())
+	}
+	if heavier != nil {
+		more := heavier.Job.NeedAfter - heavier.Job.NeedBefore
+		switch {
+		case more > basis.Margin:
+			say("On the card a job takes up to %s more (%s: %v, before %v); n jobs side by side take n times that.",
+				Signed(more), heavier.name(), heavier.Job.NeedAfter, heavier.Job.NeedBefore)
+		default:
+			say("On the card no job takes more than %s more, which is within the margin.", Signed(max(more, 0)))
+		}
+	}
+	if card > 0 && sized > 0 {
+		if n := len(j.CardTooSmall); n > 0 {
+			say("%s that a card of %v held before no longer fit it.", plural(n, "cell"), card)
+		} else {
+			say("Every cell that a card of %v held before still fits it.", card)
+		}
+	}
+	return j
+}
+
+// name is the cell for people, without its driver.
+func (c *Cell) name() string {
+	return nameOf(proto.CellReport{SeqLen: c.SeqLen, Batch: c.Batch, ChunkSize: c.ChunkSize, Env: c.Env})
+}
+
+// grown is by how much the cell's boundary grew.
+func (c *Cell) grown() proto.Bytes {
+	for _, m := range c.Measures {
+		if m.Name == boundary {
+			return m.After - m.Before
+		}
+	}
+	return 0
+}
+
+func (c *Cell) boundaryAfter() proto.Bytes {
+	for _, m := range c.Measures {
+		if m.Name == boundary {
+			return m.After
+		}
+	}
+	return 0
+}

@@ -1,0 +1,276 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/oomfleet/oomfleet/coordinator/diff"
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/registry"
+)
+
+// verdicts compares every sweep that has settled on one stack with the newest
+// one of the same cells on another, and keeps the verdict with the sweep. A
+// sweep that only repeats cells is about the sweep that it was made for: that
+// one is compared again.
+func (d *duty) verdicts(ctx context.Context, v registry.View, audit bool) error {
+	if !(audit || d.rollout.settled) || d.rollout.judged == v.AppliedIndex {
+		return nil
+	}
+	for _, s := range byIndex(v) {
+		if s.Cancelled || s.Rollout != nil && s.Rollout.Verdict != nil || d.rollout.incomparable[s.ID] || !settledWhole(v, s) {
+			continue
+		}
+		if err := d.compareSweep(ctx, v, s); err != nil {
+			return err
+		}
+	}
+	d.rollout.settled, d.rollout.judged = false, v.AppliedIndex
+	return nil
+}
+
+// compareSweep makes and commits one sweep's verdict; none, and no error, when
+// there is nothing to compare it with.
+func (d *duty) compareSweep(ctx context.Context, v registry.View, s *registry.Sweep) error {
+	about := s
+	if t := trigger(s); t != nil && t.Kind == proto.TriggerRepeat {
+		about = v.Sweeps[t.Of]
+	}
+	doc, ok, err := Difference(v, about)
+	if err != nil {
+		if d.rollout.incomparable == nil {
+			d.rollout.incomparable = make(map[proto.MatrixID]bool)
+		}
+		d.rollout.incomparable[s.ID] = true
+		d.log.Warn("sweep cannot be compared with the one before", "sweep", about.ID, "error", err)
+		return nil
+	}
+	if !ok {
+		return nil
+	}
+	verdict := doc.Short()
+	for _, id := range slices.Compact([]proto.MatrixID{about.ID, s.ID}) {
+		reply, err := d.propose(ctx, registry.Command{SetVerdict: &registry.SetVerdict{ID: id, Verdict: verdict}})
+		if err != nil {
+			return fmt.Errorf("keep the verdict on %s: %w", id, err)
+		}
+		if !reply.Accepted || id != about.ID {
+			continue
+		}
+		d.metrics.comparisons.WithLabelValues(verdictLabel(verdict.Verdict)).Inc()
+		d.log.Info("sweep compared with the one before", "sweep", id, "base", verdict.Base, "from", verdict.From.Driver, "to", verdict.To.Driver,
+			"verdict", verdict.Verdict, "summary", verdict.Summary, "same", verdict.Same, "changed", verdict.Changed, "need_more", verdict.NeedMore)
+	}
+	if about != s || verdict.Verdict != proto.VerdictNeedMore {
+		return nil
+	}
+	return d.repeatUndecided(ctx, v, about, doc)
+}
+
+// repeatUndecided records the undecided cells of a comparison again where the
+// standing order wants that, once, and only those that an agent is there for.
+func (d *duty) repeatUndecided(ctx context.Context, v registry.View, s *registry.Sweep, doc diff.Document) error {
+	policy := policyOf(v, s)
+	cells, most := doc.RepeatCells()
+	if policy == nil || policy.Repeats == 0 || len(cells) == 0 {
+		return nil
+	}
+	agents, err := d.queue.Agents(ctx)
+	if err != nil {
+		return fmt.Errorf("list the agents that repeat cells: %w", err)
+	}
+	served := make(map[proto.Pool]bool)
+	for _, a := range agents {
+		served[a.Stack.Pool(a.Origin)] = true
+	}
+	cells = slices.DeleteFunc(cells, func(id proto.CellID) bool {
+		rec := v.Records[registry.Key{Origin: s.Origin, Cell: id}]
+		return rec == nil || !served[proto.PoolOf(s.Origin, rec.Cell.GPU, rec.Cell.Driver)]
+	})
+	if len(cells) == 0 {
+		d.log.Warn("undecided cells cannot be repeated, no agent is there for them", "sweep", s.ID)
+		return nil
+	}
+	add, err := repeatOf(v, s, cells, min(policy.Repeats, most))
+	if err != nil {
+		return fmt.Errorf("repeat the undecided cells of %s: %w", s.ID, err)
+	}
+	add.ID = s.ID + "-repeat"
+	reply, err := d.propose(ctx, registry.Command{AddSweep: add})
+	if err != nil {
+		return fmt.Errorf("repeat the undecided cells of %s: %w", s.ID, err)
+	}
+	d.log.Info("undecided cells are recorded again", "sweep", add.ID, "of", s.ID, "cells", len(add.Cells), "repeats", add.Rollout.Trigger.Repeats, "refused", reply.Refused)
+	return nil
+}
+
+// Difference compares a sweep with the newest one before it that has settled on
+// another stack; ok is false where there is none, or where the sweep itself is
+// of several stacks. It is a function of the view alone. The error satisfies
+// diff.ErrInput.
+func Difference(v registry.View, s *registry.Sweep) (doc diff.Document, ok bool, err error) {
+	base, driver := BaseOf(v, s)
+	if base == nil {
+		return diff.Document{}, false, nil
+	}
+	var options diff.Options
+	if p := policyOf(v, s); p != nil {
+		options.Margin, options.Confidence = p.Margin, p.Confidence
+	}
+	before, _ := v.Report(base.ID)
+	after, _ := v.Report(s.ID)
+	doc, err = diff.Sweeps(diff.Side{Name: string(base.ID), Report: before, Driver: driver}, diff.Side{Name: string(s.ID), Report: after}, options)
+	return doc, err == nil, err
+}
+
+// hardware is the part of a stack that is part of a cell.
+type hardware struct{ gpu, driver string }
+
+// cellsOf are a sweep's cells by what they have in common with cells of another
+// stack, for each stack of the sweep.
+func cellsOf(v registry.View, s *registry.Sweep) map[hardware]map[proto.CellID]bool {
+	out := make(map[hardware]map[proto.CellID]bool)
+	for _, id := range s.Cells {
+		c := v.Records[registry.Key{Origin: s.Origin, Cell: id}].Cell
+		on := hardware{c.GPU, c.Driver}
+		if out[on] == nil {
+			out[on] = make(map[proto.CellID]bool)
+		}
+		c.GPU, c.Driver = "", ""
+		out[on][c.ID()] = true
+	}
+	return out
+}
+
+// BaseOf is the sweep that s is compared with, and its driver: the newest
+// before it that has settled with a cell in common on another stack. The same
+// GPU goes before another, the same name before another. Of several drivers in
+// one sweep the newest is taken.
+func BaseOf(v registry.View, s *registry.Sweep) (*registry.Sweep, string) {
+	own := cellsOf(v, s)
+	if len(own) != 1 {
+		return nil, ""
+	}
+	var on hardware
+	for on = range own {
+	}
+	var best *registry.Sweep
+	var driver string
+	rank := -1
+	for _, t := range slices.Backward(byIndex(v)) {
+		if tr := trigger(t); t.Index >= s.Index || t.Origin != s.Origin || t.Cancelled || tr != nil && tr.Kind == proto.TriggerRepeat || !settledWhole(v, t) {
+			continue
+		}
+		cells := cellsOf(v, t)
+		for _, h := range slices.SortedFunc(maps.Keys(cells), byVersion) {
+			if h == on || !overlap(cells[h], own[on]) {
+				continue
+			}
+			r := 0
+			if h.gpu == on.gpu {
+				r += 2
+			}
+			if t.Name == s.Name {
+				r++
+			}
+			if r > rank || r == rank && t == best { // a newer driver of the same sweep
+				best, driver, rank = t, h.driver, r
+			}
+		}
+	}
+	return best, driver
+}
+
+func overlap(a, b map[proto.CellID]bool) bool {
+	for id := range a {
+		if b[id] {
+			return true
+		}
+	}
+	return false
+}
+
+// byVersion orders stacks by GPU and by driver as versions go: 580.9 comes
+// before 580.10.
+func byVersion(a, b hardware) int {
+	x, y := strings.Split(a.driver, "."), strings.Split(b.driver, ".")
+	for i := range min(len(x), len(y)) {
+		m, errM := strconv.Atoi(x[i])
+		n, errN := strconv.Atoi(y[i])
+		c := strings.Compare(x[i], y[i])
+		if errM == nil && errN == nil {
+			c = cmp.Compare(m, n)
+		}
+		if c != 0 {
+			return cmp.Or(strings.Compare(a.gpu, b.gpu), c)
+		}
+	}
+	return cmp.Or(strings.Compare(a.gpu, b.gpu), cmp.Compare(len(x), len(y)))
+}
+
+// policyOf is the standing order that a sweep belongs to; nil for none.
+func policyOf(v registry.View, s *registry.Sweep) *proto.RolloutPolicy {
+	if s.Rollout == nil {
+		return nil
+	}
+	if t := s.Rollout.Trigger; t != nil {
+		if of := v.Sweeps[t.Of]; of != nil && of != s && of.Rollout != nil {
+			return of.Rollout.Policy
+		}
+		return nil
+	}
+	return s.Rollout.Policy
+}
+
+func trigger(s *registry.Sweep) *proto.RolloutTrigger {
+	if s.Rollout == nil {
+		return nil
+	}
+	return s.Rollout.Trigger
+}
+
+// settledWhole reports whether nothing of a sweep is in work.
+func settledWhole(v registry.View, s *registry.Sweep) bool {
+	return !slices.ContainsFunc(s.Cells, func(id proto.CellID) bool {
+		rec := v.Records[registry.Key{Origin: s.Origin, Cell: id}]
+		return rec.Settled == nil || s.Missing(rec) > 0
+	})
+}
+
+// byIndex are the sweeps in the order of their submission.
+func byIndex(v registry.View) []*registry.Sweep {
+	return slices.SortedFunc(maps.Values(v.Sweeps), func(a, b *registry.Sweep) int { return cmp.Compare(a.Index, b.Index) })
+}
+
+// verdictSeries is one series of the gauge of compared sweeps.
+type verdictSeries struct {
+	origin  proto.Origin
+	verdict string
+}
+
+// countVerdicts counts the compared sweeps; every verdict of an origin that has
+// sweeps is there, so that an alert sees a zero and not a gap.
+func countVerdicts(v registry.View) map[verdictSeries]int {
+	out := make(map[verdictSeries]int)
+	for _, s := range v.Sweeps {
+		for _, label := range verdictLabels() {
+			out[verdictSeries{s.Origin, label}] += 0
+		}
+		if t := trigger(s); s.Rollout != nil && s.Rollout.Verdict != nil && (t == nil || t.Kind != proto.TriggerRepeat) {
+			out[verdictSeries{s.Origin, verdictLabel(s.Rollout.Verdict.Verdict)}]++
+		}
+	}
+	return out
+}
+
+func verdictLabels() []string {
+	return []string{verdictLabel(proto.VerdictSame), verdictLabel(proto.VerdictChanged), verdictLabel(proto.VerdictNeedMore)}
+}
+
+// verdictLabel is a verdict as a label's value.
+func verdictLabel(w proto.VerdictWord) string { return strings.ReplaceAll(string(w), " ", "_") }
