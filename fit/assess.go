@@ -53,7 +53,7 @@ func (g *group) assess(m *Model) {
 
 // against compares the prediction with a point's measured peak.
 func (m Model) against(p Point) Worst {
-	v, said := p.peak(m.Target), m.Predict(p.SeqLen, p.Batch).Value
+	v, said := p.peak(m.Target), m.value(p.SeqLen, p.Batch)
 	return Worst{SeqLen: p.SeqLen, Batch: p.Batch, Measured: v, Predicted: said, Rel: float64(said-v) / float64(v)}
 }
 

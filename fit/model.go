@@ -117,6 +117,15 @@ func (m Model) Predict(seqLen, batch int) Prediction {
 	}
 }
 
+// value adds up the terms alone.
+func (m Model) value(seqLen, batch int) int64 {
+	v := 0.0
+	for _, t := range m.Terms {
+		v += t.Value * variable(t.Name, seqLen, batch)
+	}
+	return whole(math.Round(v))
+}
+
 // complete reports whether the model knows its errors, beyond its terms' own
 // intervals; a document of an earlier build, or one cut short, does not.
 func (m Model) complete() bool {
@@ -140,8 +149,7 @@ func (m Model) halves(seqLen, batch int, level float64) (down, up float64) {
 		for _, t := range c.Fixed {
 			peak += t.Value
 		}
-		best, _ := c.Sets[0].at(seqLen, batch, 0, level)
-		peak += best
+		peak += c.Sets[0].value(seqLen, batch)
 		below, above := c.halves(observation{seqLen: seqLen, batch: batch, scale: peak}, level)
 		down, up = math.Hypot(down, below), math.Hypot(up, above)
 	}
@@ -152,7 +160,7 @@ func (m Model) halves(seqLen, batch int, level float64) (down, up float64) {
 // with the noise of a single run. It ends where the component would turn
 // negative: no peak is below the one that it holds. Of at, y is not used.
 func (c Component) halves(at observation, level float64) (down, up float64) {
-	best, _ := c.Sets[0].at(at.seqLen, at.batch, 0, level)
+	best := c.Sets[0].value(at.seqLen, at.batch)
 	for _, s := range c.Sets {
 		v, half := s.at(at.seqLen, at.batch, at.scale, level)
 		down, up = max(down, best-v+half), max(up, v+half-best)

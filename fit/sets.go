@@ -61,6 +61,8 @@ func (s Set) spread(level float64) float64 {
 	return max(student(level, s.DOF)*s.Sigma, distuv.UnitNormal.Quantile(level)*s.Floor)
 }
 
+func (s Set) value(seqLen, batch int) float64 { return dot(s.Values, row(s.Names, seqLen, batch)) }
+
 // at returns the set's sum at a length and batch, and the half width of its
 // interval there for a peak of the given size.
 func (s Set) at(seqLen, batch int, peak, level float64) (value, half float64) {
