@@ -27,6 +27,9 @@ var (
 	ErrFull = errors.New("queue is full")
 	// ErrClosed is returned by calls after Close.
 	ErrClosed = errors.New("queue is closed")
+	// ErrForeign is returned by Report.Result for a result whose sender is not
+	// the agent, or not of the stack, that it speaks for.
+	ErrForeign = errors.New("result speaks for another agent or stack than its sender's")
 )
 
 // Delivery is one task in an agent's hands. Its lease runs out unless Extend is
@@ -55,8 +58,9 @@ type Delivery interface {
 // which they were stored; one that is not acked within a few seconds is
 // delivered again, to whoever asks then.
 type Report interface {
-	// Result decodes the result. An error means that its bytes are not one:
-	// Ack it, or it comes back for ever.
+	// Result decodes the result. An error means that its bytes are not one, or
+	// with ErrForeign that its sender had no right to it: Ack it, or it comes
+	// back for ever.
 	Result() (proto.Result, error)
 	Ack(ctx context.Context) error
 }

@@ -1,7 +1,8 @@
 // Package natsserver owns one embedded nats-server with JetStream: the queue of
 // `fleetctl dev` (as a process of its own, a re-execution of fleetctl) and of
-// tests. It refuses to be more: no cluster, no accounts, no TLS. Whoever needs
-// those runs nats-server itself and gives its URL.
+// tests. It refuses to be more: no cluster and no accounts. Whoever needs those
+// runs nats-server itself and gives its URL. It also refuses to listen beyond
+// this machine without TLS and users.
 //
 // Start reading at Run.
 package natsserver
@@ -16,7 +17,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -32,8 +32,13 @@ type Config struct {
 	// Dir holds the streams; it is made if it is missing. Required.
 	Dir string
 	// Addr is "host:port"; empty is 127.0.0.1:0, and port 0 takes a free one.
-	// There is no authentication, so anything but loopback is the caller's risk.
+	// Anything but loopback needs UsersFile, CertFile and KeyFile.
 	Addr string
+	// UsersFile is a nats-server configuration whose authorization block names
+	// the users; nothing else in it counts. Empty lets everybody in.
+	UsersFile string
+	// CertFile and KeyFile are PEM files; with them only TLS is spoken.
+	CertFile, KeyFile string
 	// Ready is called once with the server's URL ("nats://127.0.0.1:41234")
 	// when clients can connect and JetStream is up. nil: not called.
 	Ready func(url string)
@@ -57,8 +62,15 @@ func (c Config) Validate() error {
 	if c.MaxPayload < 0 {
 		errs = append(errs, fmt.Errorf("max payload %d is negative", c.MaxPayload))
 	}
-	if _, _, err := splitAddr(c.Addr); err != nil {
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		errs = append(errs, errors.New("cert file and key file go together"))
+	}
+	host, _, err := splitAddr(c.Addr)
+	if err != nil {
 		errs = append(errs, err)
+	}
+	if ip := net.ParseIP(host); err == nil && host != "localhost" && (ip == nil || !ip.IsLoopback()) && (c.UsersFile == "" || c.CertFile == "") {
+		errs = append(errs, fmt.Errorf("address %q leaves this machine: name users, a certificate and its key", c.Addr))
 	}
 	return errors.Join(errs...)
 }
@@ -82,7 +94,11 @@ func Run(ctx context.Context, cfg Config) error {
 	defer unlock()
 
 	log := newLogger(cfg.Log)
-	srv, err := server.NewServer(options(cfg, dir))
+	opts := options(cfg, dir)
+	if err := secure(cfg, opts); err != nil {
+		return fmt.Errorf("nats server: %w", err)
+	}
+	srv, err := server.NewServer(opts)
 	if err != nil {
 		return fmt.Errorf("nats server: %w", err)
 	}
@@ -189,60 +205,4 @@ func splitAddr(addr string) (host string, port int, err error) {
 		return "", 0, fmt.Errorf("address %q: port must be 0 to 65535", addr)
 	}
 	return host, port, nil
-}
-
-// logger turns the server's lines into slog records and its first fatal line
-// into an event: nats-server would end the process there, which a library may not.
-type logger struct {
-	out   *slog.Logger
-	once  sync.Once
-	fatal chan struct{} // closed at the first fatal line
-
-	mu  sync.Mutex
-	why string // guarded by mu
-}
-
-func newLogger(out *slog.Logger) *logger {
-	if out == nil {
-		out = slog.New(slog.DiscardHandler)
-	}
-	return &logger{out: out.With("component", "nats-server"), fatal: make(chan struct{})}
-}
-
-func (l *logger) reason() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.why
-}
-
-func (l *logger) line(level slog.Level, format string, v []any) {
-	if l.out.Enabled(context.Background(), level) {
-		l.out.Log(context.Background(), level, "nats-server says", "line", fmt.Sprintf(format, v...))
-	}
-}
-
-// Noticef and the rest are nats-server's own logger interface.
-func (l *logger) Noticef(format string, v ...any) { l.line(slog.LevelDebug, format, v) }
-
-// Warnf is for what the server healed itself.
-func (l *logger) Warnf(format string, v ...any) { l.line(slog.LevelWarn, format, v) }
-
-// Errorf is mostly about clients that went away.
-func (l *logger) Errorf(format string, v ...any) { l.line(slog.LevelWarn, format, v) }
-
-// Debugf is dropped unless the caller's logger is at debug.
-func (l *logger) Debugf(format string, v ...any) { l.line(slog.LevelDebug, format, v) }
-
-// Tracef is never asked for.
-func (l *logger) Tracef(format string, v ...any) {}
-
-// Fatalf ends Run with the line as its error.
-func (l *logger) Fatalf(format string, v ...any) {
-	l.line(slog.LevelError, format, v)
-	l.once.Do(func() {
-		l.mu.Lock()
-		l.why = fmt.Sprintf(format, v...)
-		l.mu.Unlock()
-		close(l.fatal)
-	})
 }

@@ -24,9 +24,12 @@ type Config struct {
 	URL string
 	// Name is shown in the server's list of connections.
 	Name string
-	// CredsFile is a NATS credentials file. CAFile, CertFile and KeyFile are
-	// PEM files for TLS: whom to trust, and the client's own certificate.
-	CredsFile, CAFile, CertFile, KeyFile string
+	// Identity is who this client is and whom it trusts.
+	Identity
+	// Agent is for a connection that may only do an agent's part: pull, report
+	// and announce. It makes and repairs nothing on the server; the
+	// coordinators' connections do.
+	Agent bool
 
 	// Lease is how long a task stays with its agent without Extend. An
 	// existing longer lease is kept: shortening it under an agent that
@@ -58,9 +61,7 @@ func (c Config) Validate() error {
 			errs = append(errs, errors.New("queue URL cannot be parsed")) // the error would repeat a password
 		}
 	}
-	if (c.CertFile == "") != (c.KeyFile == "") {
-		errs = append(errs, errors.New("cert file and key file go together"))
-	}
+	errs = append(errs, c.Identity.problems()...)
 	for _, d := range []struct {
 		name  string
 		value time.Duration

@@ -37,8 +37,11 @@ func (q *Queue) Next(ctx context.Context, pool proto.Pool) (queue.Delivery, erro
 }
 
 func (q *Queue) poolSource(pool proto.Pool) source {
-	return source{stream: TasksStream, durable: "pool-" + string(pool), filter: taskPrefix + string(pool) + ".*", lease: q.cfg.Lease}
+	return source{stream: TasksStream, durable: durableOf(pool), filter: taskPrefix + string(pool) + ".*", lease: q.cfg.Lease}
 }
+
+// durableOf is the name of a pool's consumer.
+func durableOf(pool proto.Pool) string { return "pool-" + string(pool) }
 
 // tell sends one acknowledgement word and waits for the server's answer: without
 // it, a word that was lost with the connection would look like a sent one.
@@ -46,7 +49,7 @@ func (q *Queue) tell(ctx context.Context, op string, msg jetstream.Msg, word str
 	return q.call(ctx, op, func(ctx context.Context) error {
 		_, err := q.nc.RequestWithContext(ctx, msg.Reply(), []byte(word))
 		return err
-	})
+	}, msg.Reply())
 }
 
 // delivery implements queue.Delivery.

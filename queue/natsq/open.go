@@ -35,22 +35,35 @@ type Queue struct {
 	// mu guards closed, waits and pulls.
 	mu     sync.Mutex
 	closed bool
-	// waits are the cancel functions of all waits; true for a pull, which
-	// also ends (to begin again) at a reconnect.
-	waits map[*context.CancelCauseFunc]bool
-	pulls map[string]pullConsumer
+	waits  map[*wait]bool
+	pulls  map[string]pullConsumer
+	// still is what the last audit saw of each consumer; see tend.
+	still map[string]stillness
+}
+
+// wait is one call that blocks.
+type wait struct {
+	cancel context.CancelCauseFunc
+	// pull also ends (to begin again) at a reconnect.
+	pull bool
+	// subjects are what the call publishes to; a refusal names one of them.
+	subjects []string
 }
 
 // Open connects, makes what is missing of the streams and the bucket, and
-// refuses streams with other settings. An unreachable server is one sentence
+// refuses streams with other settings; an agent's connection does neither. An unreachable server is one sentence
 // that names the URL. From then on the connection heals itself for ever; Close
 // ends it.
 func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("open queue: %w", err)
 	}
-	q := &Queue{cfg: cfg.withDefaults(), waits: map[*context.CancelCauseFunc]bool{}, pulls: map[string]pullConsumer{}}
-	nc, err := nats.Connect(cfg.URL, q.options(ctx)...)
+	q := &Queue{cfg: cfg.withDefaults(), waits: map[*wait]bool{}, pulls: map[string]pullConsumer{}, still: map[string]stillness{}}
+	opts, err := q.options(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open queue: %w", err)
+	}
+	nc, err := nats.Connect(cfg.URL, opts...)
 	switch {
 	case errors.Is(err, nats.ErrAuthorization):
 		return nil, fmt.Errorf("queue at %s refuses these credentials: %w", cfg.shownURL(), err)
@@ -59,7 +72,7 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	}
 	q.nc = nc
 	q.js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(requestLimit))
-	if err == nil {
+	if err == nil && !q.cfg.Agent {
 		err = q.ensure(ctx)
 	}
 	if err != nil {
@@ -69,7 +82,8 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	return q, nil
 }
 
-func (q *Queue) options(ctx context.Context) []nats.Option {
+// options are the connection's. They refuse a seed file that others may read.
+func (q *Queue) options(ctx context.Context) ([]nats.Option, error) {
 	timeout := 3 * time.Second
 	if end, ok := ctx.Deadline(); ok {
 		timeout = max(min(timeout, time.Until(end)), time.Millisecond)
@@ -80,6 +94,7 @@ func (q *Queue) options(ctx context.Context) []nats.Option {
 		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			q.cfg.Log.Warn("queue connection error", "error", err)
+			q.refuse(err)
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
@@ -91,16 +106,8 @@ func (q *Queue) options(ctx context.Context) []nats.Option {
 			q.endWaits(errReconnected)
 		}),
 	}
-	if q.cfg.CredsFile != "" {
-		opts = append(opts, nats.UserCredentials(q.cfg.CredsFile))
-	}
-	if q.cfg.CAFile != "" {
-		opts = append(opts, nats.RootCAs(q.cfg.CAFile))
-	}
-	if q.cfg.CertFile != "" {
-		opts = append(opts, nats.ClientCert(q.cfg.CertFile, q.cfg.KeyFile))
-	}
-	return opts
+	who, err := q.cfg.identity()
+	return append(opts, who...), err
 }
 
 // Close ends all waits with queue.ErrClosed and releases the connection. What
@@ -118,46 +125,55 @@ func (q *Queue) Close() error {
 func (q *Queue) endWaits(cause error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for cancel, pull := range q.waits {
-		if pull || cause != errReconnected {
-			(*cancel)(cause)
+	for w := range q.waits {
+		if w.pull || cause != errReconnected {
+			w.cancel(cause)
 		}
 	}
 }
 
-// scope is ctx, ended with queue.ErrClosed by Close, and with errReconnected by
-// a reconnect if it is for a pull. end must be called.
-func (q *Queue) scope(ctx context.Context, pull bool) (scoped context.Context, end func()) {
+// scope is ctx, ended with queue.ErrClosed by Close, with errReconnected by a
+// reconnect if it is for a pull, and with a refusal when the server lets this
+// credential publish to none of the subjects. end must be called.
+func (q *Queue) scope(ctx context.Context, pull bool, subjects ...string) (scoped context.Context, end func()) {
 	scoped, cancel := context.WithCancelCause(ctx)
+	w := &wait{cancel, pull, subjects}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		cancel(queue.ErrClosed)
 	}
-	key := &cancel
-	q.waits[key] = pull
+	q.waits[w] = true
 	return scoped, func() {
 		q.mu.Lock()
-		delete(q.waits, key)
+		delete(q.waits, w)
 		q.mu.Unlock()
 		cancel(nil)
 	}
 }
 
-// call runs one operation under a scope and the limit of one request.
-func (q *Queue) call(ctx context.Context, op string, do func(context.Context) error) error {
-	return q.within(ctx, op, requestLimit, do)
+// call runs one operation under a scope and the limit of one request. subjects
+// are what it publishes to.
+func (q *Queue) call(ctx context.Context, op string, do func(context.Context) error, subjects ...string) error {
+	return q.within(ctx, work{op, requestLimit, subjects}, do)
 }
 
-// within runs one operation under a scope and a limit, and names op and the
-// reason that a caller can act on in its error.
-func (q *Queue) within(ctx context.Context, op string, limit time.Duration, do func(context.Context) error) error {
-	scoped, end := q.scope(ctx, false)
+// work is an operation's name, its limit and the subjects it publishes to.
+type work struct {
+	op       string
+	limit    time.Duration
+	subjects []string
+}
+
+// within runs one operation under a scope and a limit, and names the operation
+// and the reason that a caller can act on in its error.
+func (q *Queue) within(ctx context.Context, w work, do func(context.Context) error) error {
+	scoped, end := q.scope(ctx, false, w.subjects...)
 	defer end()
-	limited, cancel := context.WithTimeout(scoped, limit)
+	limited, cancel := context.WithTimeout(scoped, w.limit)
 	defer cancel()
 	if err := do(limited); err != nil {
-		return fmt.Errorf("%s: %w", op, q.explain(scoped, err))
+		return fmt.Errorf("%s: %w", w.op, q.explain(scoped, err))
 	}
 	return nil
 }

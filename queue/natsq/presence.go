@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/oomfleet/oomfleet/proto"
@@ -60,32 +61,43 @@ func (q *Queue) presence(ctx context.Context, op string, do func(context.Context
 	})
 }
 
+// presencePrefix begins the subjects of the bucket's keys. Agents write to them
+// as the client's Put and Purge do, without the look at the bucket that those
+// begin with: an agent may not ask about streams.
+const presencePrefix = "$KV." + PresenceBucket + "."
+
 // Announce implements queue.Queue. The time to live is rounded up to a second.
 func (q *Queue) Announce(ctx context.Context, a proto.AgentInfo, ttl time.Duration) error {
-	return q.presence(ctx, "announce agent "+string(a.ID), func(ctx context.Context, _ jetstream.KeyValue) error {
-		if err := checkToken("agent id", string(a.ID)); err != nil {
-			return err
-		}
-		data, err := json.Marshal(a)
-		if err != nil {
-			return err
-		}
-		ttl = (ttl + time.Second - 1).Truncate(time.Second)
-		// The client's Put takes no time to live, so this writes to the
-		// bucket's stream as Put does.
-		_, err = q.js.Publish(ctx, "$KV."+PresenceBucket+"."+string(a.ID), data, jetstream.WithMsgTTL(max(ttl, time.Second)))
-		return publishError(err)
-	})
+	data, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("announce agent %s: %w", a.ID, err)
+	}
+	ttl = (ttl + time.Second - 1).Truncate(time.Second)
+	return q.tellPresence(ctx, "announce agent "+string(a.ID), a.ID, &nats.Msg{Data: data}, max(ttl, time.Second))
 }
 
 // Retire implements queue.Queue.
 func (q *Queue) Retire(ctx context.Context, id proto.AgentID) error {
-	return q.presence(ctx, "retire agent "+string(id), func(ctx context.Context, kv jetstream.KeyValue) error {
+	purge := &nats.Msg{Header: nats.Header{"KV-Operation": {"PURGE"}, jetstream.MsgRollup: {jetstream.MsgRollupSubject}}}
+	return q.tellPresence(ctx, "retire agent "+string(id), id, purge, markerTTL)
+}
+
+// tellPresence writes one entry under an agent's key, which is gone after ttl.
+func (q *Queue) tellPresence(ctx context.Context, op string, id proto.AgentID, msg *nats.Msg, ttl time.Duration) error {
+	msg.Subject = presencePrefix + string(id)
+	return q.call(ctx, op, func(ctx context.Context) error {
 		if err := checkToken("agent id", string(id)); err != nil {
 			return err
 		}
-		return kv.Purge(ctx, string(id), jetstream.PurgeTTL(markerTTL))
-	})
+		_, err := q.js.PublishMsg(ctx, msg, jetstream.WithMsgTTL(ttl))
+		if errors.Is(err, jetstream.ErrNoStreamResponse) && !q.cfg.Agent {
+			if err := q.ensurePresence(ctx); err != nil {
+				return err
+			}
+			_, err = q.js.PublishMsg(ctx, msg, jetstream.WithMsgTTL(ttl))
+		}
+		return publishError(err)
+	}, msg.Subject)
 }
 
 // Agents implements queue.Queue. An announcement that cannot be read is left
@@ -106,7 +118,11 @@ func (q *Queue) Agents(ctx context.Context) (agents []proto.AgentInfo, err error
 					return nil
 				}
 				var a proto.AgentInfo
-				if err := json.Unmarshal(entry.Value(), &a); err != nil {
+				err := json.Unmarshal(entry.Value(), &a)
+				if err == nil && string(a.ID) != entry.Key() {
+					err = fmt.Errorf("it names another agent, %q", a.ID)
+				}
+				if err != nil {
 					q.cfg.Log.Warn("announcement cannot be read", "agent", entry.Key(), "error", err)
 					continue
 				}

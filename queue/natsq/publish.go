@@ -40,7 +40,7 @@ type entry struct {
 func (q *Queue) Publish(ctx context.Context, tasks []proto.Task) (n int, err error) {
 	for chunk := range slices.Chunk(tasks, batchLimit) {
 		var in int
-		err := q.within(ctx, "publish tasks", chunkLimit, func(ctx context.Context) (err error) {
+		err := q.within(ctx, work{op: "publish tasks", limit: chunkLimit}, func(ctx context.Context) (err error) {
 			in, err = q.publishChunk(ctx, chunk)
 			return err
 		})
@@ -57,6 +57,7 @@ func (q *Queue) publishChunk(ctx context.Context, chunk []proto.Task) (int, erro
 	if err != nil {
 		return n, err
 	}
+	q.serve(ctx, chunk)
 	if bad != nil {
 		return n, bad
 	}

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/oomfleet/oomfleet/queue"
 )
 
 // strikesBeforeReset is how many pulls in a row may end empty while messages
@@ -39,7 +36,7 @@ type pullConsumer struct {
 // a lost stream and a deleted consumer, and returns only a message, the end of
 // ctx, queue.ErrClosed, or an error that no waiting can heal.
 func (q *Queue) pull(ctx context.Context, src source) (jetstream.Msg, time.Duration, error) {
-	scoped, end := q.scope(ctx, false)
+	scoped, end := q.scope(ctx, false, infoSubject(src.stream, src.durable), nextSubject(src.stream, src.durable))
 	defer end()
 	w := watch{q: q, src: src}
 	for {
@@ -102,7 +99,8 @@ func (q *Queue) fetch(ctx context.Context, cons pullConsumer) (jetstream.Msg, er
 	return nil, batch.Error()
 }
 
-// consumer returns src's consumer and makes it when it is not there.
+// consumer returns src's consumer, and makes it when it is not there and this is
+// no agent's connection.
 func (q *Queue) consumer(ctx context.Context, src source) (pullConsumer, error) {
 	q.mu.Lock()
 	cons, ok := q.pulls[src.durable]
@@ -112,7 +110,11 @@ func (q *Queue) consumer(ctx context.Context, src source) (pullConsumer, error) 
 	}
 	limited, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	cons, err := q.ensureConsumer(limited, src)
+	look := q.ensureConsumer
+	if q.cfg.Agent {
+		look = q.findConsumer
+	}
+	cons, err := look(limited, src)
 	if err != nil {
 		return pullConsumer{}, fmt.Errorf("consumer %s: %w", src.durable, err)
 	}
@@ -120,6 +122,15 @@ func (q *Queue) consumer(ctx context.Context, src source) (pullConsumer, error) 
 	defer q.mu.Unlock()
 	q.pulls[src.durable] = cons
 	return cons, nil
+}
+
+// findConsumer looks src's consumer up as a coordinator made it.
+func (q *Queue) findConsumer(ctx context.Context, src source) (pullConsumer, error) {
+	cons, err := q.js.Consumer(ctx, src.stream, src.durable)
+	if err != nil {
+		return pullConsumer{}, err
+	}
+	return pullConsumer{cons, cons.CachedInfo().Config.AckWait}, nil
 }
 
 // ensureConsumer makes src's consumer, or brings an existing one to what the
@@ -164,102 +175,4 @@ func (q *Queue) forget(src source) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.pulls, src.durable)
-}
-
-// watch looks after one wait: what to do when a pull brought nothing.
-type watch struct {
-	q       *Queue
-	src     source
-	strikes int           // pulls in a row that ended empty while messages wait
-	pause   time.Duration // before the next pull after an error
-}
-
-const (
-	shortestPause = 50 * time.Millisecond
-	longestPause  = 2 * time.Second
-)
-
-// empty is called after each pull without a message, with its error if it had
-// one. Its own error ends the wait.
-func (w *watch) empty(ctx context.Context, cons pullConsumer, err error) error {
-	if err == nil {
-		w.pause = 0
-		if err = w.inspect(ctx, cons); err == nil {
-			return nil
-		}
-	}
-	w.q.forget(w.src)
-	if w.pause == 0 {
-		w.q.cfg.Log.Warn("queue pull failed, trying again", "consumer", w.src.durable, "error", err)
-	}
-	if errors.Is(err, jetstream.ErrNoHeartbeat) {
-		w.probe(ctx)
-	}
-	w.pause = min(max(w.pause*2, shortestPause), longestPause)
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(w.pause):
-	}
-	if w.q.nc.IsClosed() {
-		return queue.ErrClosed
-	}
-	return nil
-}
-
-// inspect finds a consumer that will never deliver: one that is ahead of its
-// stream after a crash, or one that is silent while messages wait.
-func (w *watch) inspect(ctx context.Context, cons pullConsumer) error {
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
-	defer cancel()
-	info, err := cons.Info(ctx)
-	if err != nil {
-		return err
-	}
-	s, err := w.q.stream(ctx, w.src.stream)
-	if err != nil {
-		return err
-	}
-	log := w.q.cfg.Log.With("consumer", w.src.durable)
-	if last := s.CachedInfo().State.LastSeq; info.Delivered.Stream > last || info.AckFloor.Stream > last {
-		log.Warn("consumer is ahead of its stream, making it anew", "delivered", info.Delivered.Stream,
-			"ack_floor", info.AckFloor.Stream, "last", last)
-		return w.reset(ctx, s)
-	}
-	if info.NumPending == 0 || info.Paused {
-		w.strikes = 0
-		return nil
-	}
-	w.strikes++
-	log.Warn("messages wait and none is delivered, pulling again", "pending", info.NumPending, "strike", w.strikes)
-	if w.strikes < strikesBeforeReset {
-		return nil
-	}
-	w.strikes = 0
-	log.Warn("consumer is silent, making it anew")
-	return w.reset(ctx, s)
-}
-
-func (w *watch) reset(ctx context.Context, s jetstream.Stream) error {
-	w.q.forget(w.src)
-	err := s.DeleteConsumer(ctx, w.src.durable)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil // another agent was faster
-	}
-	return err
-}
-
-// probe looks whether the connection is alive after missed heartbeats, and
-// replaces one that swallows what it is given.
-func (w *watch) probe(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	err := w.q.nc.FlushWithContext(ctx)
-	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
-		return
-	}
-	w.q.cfg.Log.Warn("queue connection is silent, connecting again")
-	if err := w.q.nc.ForceReconnect(); err != nil {
-		w.q.cfg.Log.Warn("queue reconnect", "error", err)
-	}
 }

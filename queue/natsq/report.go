@@ -2,9 +2,11 @@ package natsq
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,9 +20,10 @@ import (
 // when their short lease is up, gets all that matters soon.
 const reportsInHand = 64
 
-// Report implements queue.Queue.
+// Report implements queue.Queue. The subject says who reports, pool and agent:
+// the server's permissions hold to it, and Result compares.
 func (q *Queue) Report(ctx context.Context, r proto.Result) error {
-	op := "report result of task " + string(r.Task)
+	op, subject := "report result of task "+string(r.Task), resultSubject(r)
 	return q.call(ctx, op, func(ctx context.Context) error {
 		for _, t := range []struct{ what, text string }{{"task id", string(r.Task)}, {"agent id", string(r.Agent)}} {
 			if err := checkToken(t.what, t.text); err != nil {
@@ -34,17 +37,29 @@ func (q *Queue) Report(ctx context.Context, r proto.Result) error {
 		if err := q.checkSize("result of task "+string(r.Task), len(data)); err != nil {
 			return err
 		}
-		msg := &nats.Msg{Subject: resultPrefix + string(r.Stack.Pool(r.Origin)), Data: data}
-		id := fmt.Sprintf("%s.%d.%s", r.Task, r.Fence, r.Agent)
+		msg := &nats.Msg{Subject: subject, Data: data}
+		id := reportID(r, data)
 		_, err = q.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(ResultsStream))
-		if errors.Is(err, jetstream.ErrNoStreamResponse) { // nobody listens: the stream is gone
+		if errors.Is(err, jetstream.ErrNoStreamResponse) && !q.cfg.Agent { // nobody listens: the stream is gone
 			if err := q.ensure(ctx); err != nil {
 				return err
 			}
 			_, err = q.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(ResultsStream))
 		}
 		return publishError(err)
-	})
+	}, subject)
+}
+
+func resultSubject(r proto.Result) string {
+	return resultPrefix + string(r.Stack.Pool(r.Origin)) + "." + string(r.Agent)
+}
+
+// reportID tells one report from another. The content is in it: the server drops
+// what has a known id, whoever sent it first, and all but the content can be
+// guessed by another agent that wants a result to be dropped.
+func reportID(r proto.Result, data []byte) string {
+	sum := sha256.Sum256(data)
+	return fmt.Sprintf("%s.%d.%s.%x", r.Task, r.Fence, r.Agent, sum[:16])
 }
 
 func (q *Queue) resultSource() source {
@@ -71,7 +86,22 @@ func (r *report) Result() (proto.Result, error) {
 	if err := json.Unmarshal(r.msg.Data(), &res); err != nil {
 		return proto.Result{}, fmt.Errorf("decode result: %w", err)
 	}
+	if err := checkSender(r.msg.Subject(), res); err != nil {
+		return proto.Result{}, err
+	}
 	return res, nil
+}
+
+// checkSender holds what a result says of its sender to the subject it came
+// under, which the server let the sender's credential publish to. An agent that
+// does not name itself there is of a build before credentials.
+func checkSender(subject string, r proto.Result) error {
+	pool, agent, named := strings.Cut(strings.TrimPrefix(subject, resultPrefix), ".")
+	if pool == string(r.Stack.Pool(r.Origin)) && (!named || agent == string(r.Agent)) {
+		return nil
+	}
+	return fmt.Errorf("%w: the result of task %q names agent %q of pool %s and came from %q of pool %s",
+		queue.ErrForeign, r.Task, r.Agent, r.Stack.Pool(r.Origin), agent, pool)
 }
 
 func (r *report) Ack(ctx context.Context) error {

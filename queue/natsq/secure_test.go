@@ -65,14 +65,14 @@ func TestOpenTLS(t *testing.T) {
 		Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
 	}})
 	ca, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	q := open(t, natsq.Config{URL: url, CAFile: ca, CertFile: ca, KeyFile: key})
+	q := open(t, natsq.Config{URL: url, Identity: natsq.Identity{CAFile: ca, CertFile: ca, KeyFile: key}})
 	if _, err := q.Stats(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := natsq.Open(t.Context(), natsq.Config{URL: url, CAFile: ca}); err == nil {
+	if _, err := natsq.Open(t.Context(), natsq.Config{URL: url, Identity: natsq.Identity{CAFile: ca}}); err == nil {
 		t.Error("Open without a client certificate: no error")
 	}
-	if _, err := natsq.Open(t.Context(), natsq.Config{URL: url, CertFile: ca, KeyFile: key}); err == nil {
+	if _, err := natsq.Open(t.Context(), natsq.Config{URL: url, Identity: natsq.Identity{CertFile: ca, KeyFile: key}}); err == nil {
 		t.Error("Open without trust in the server: no error")
 	}
 }

@@ -33,7 +33,7 @@ func operator(t *testing.T, url string) jetstream.JetStream {
 }
 
 func TestConfigValidate(t *testing.T) {
-	err := natsq.Config{CertFile: "a", Lease: time.Millisecond, MaxTasks: -1}.Validate()
+	err := natsq.Config{Identity: natsq.Identity{CertFile: "a"}, Lease: time.Millisecond, MaxTasks: -1}.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -193,7 +193,7 @@ func TestLeaseIsNeverShortened(t *testing.T) {
 	ctx := within(t, time.Minute)
 	url := server(t, natsserver.Config{})
 	tasks := queuetest.Tasks("1", 3)
-	if _, err := open(t, natsq.Config{URL: url}).Publish(ctx, tasks); err != nil {
+	if _, err := open(t, natsq.Config{URL: url, Lease: 5 * time.Second}).Publish(ctx, tasks); err != nil { // makes the consumer
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ asked, want time.Duration }{

@@ -11,7 +11,8 @@ import (
 
 // Waiting implements queue.Queue. The server lists 100,000 subjects at a time;
 // a task that is acked while they are read may hide another one. Publishing
-// that one again finds it in the queue.
+// that one again finds it in the queue. Since it is asked every few seconds, it
+// also looks after the consumers, which agents may not.
 func (q *Queue) Waiting(ctx context.Context) (ids map[proto.TaskID]bool, err error) {
 	err = q.call(ctx, "list waiting tasks", func(ctx context.Context) error {
 		s, err := q.stream(ctx, TasksStream)
@@ -23,10 +24,12 @@ func (q *Queue) Waiting(ctx context.Context) (ids map[proto.TaskID]bool, err err
 			return err
 		}
 		ids = make(map[proto.TaskID]bool, len(info.State.Subjects))
+		pools := map[proto.Pool]bool{}
 		for subject := range info.State.Subjects {
-			ids[proto.TaskID(subject[strings.LastIndexByte(subject, '.')+1:])] = true
+			pool, id, _ := strings.Cut(strings.TrimPrefix(subject, taskPrefix), ".")
+			ids[proto.TaskID(id)], pools[proto.Pool(pool)] = true, true
 		}
-		return nil
+		return q.tend(ctx, s, pools)
 	})
 	return ids, err
 }
