@@ -42,6 +42,9 @@ it needs torch, and transformers for ESMFold.`,
 			if err != nil {
 				return wrongInput(err)
 			}
+			if err := fleet.Exposed(); err != nil {
+				return wrongInput(err)
+			}
 			ctx := cmd.Context()
 			if f.child {
 				ctx = untilParentEnds(ctx)
@@ -94,7 +97,9 @@ func (a *app) runAgent(ctx context.Context, fleet *config.Fleet, f agentFlags) (
 	if err != nil {
 		return err
 	}
-	q, err := natsq.Open(ctx, natsq.Config{URL: fleet.Queue.URL, Name: "agent", CredsFile: fleet.Queue.CredsFile, Lease: fleet.Queue.Lease, Log: log})
+	queueing := queueConfig(fleet.Queue, "agent")
+	queueing.Agent, queueing.Log = true, log
+	q, err := natsq.Open(ctx, queueing)
 	if err != nil {
 		return fmt.Errorf("open the queue: %w: start it, or correct queue.url in the configuration", err)
 	}

@@ -10,9 +10,18 @@ import (
 	"github.com/oomfleet/oomfleet/coordinator/api"
 )
 
-// client returns a client for --server, $OOMFLEET_SERVER or this machine.
+// client returns a client for --server, $OOMFLEET_SERVER or this machine, with
+// this user's access.
 func (a *app) client() (*api.Client, error) {
 	c, err := api.NewClient(cmp.Or(a.server, os.Getenv("OOMFLEET_SERVER"), "http://127.0.0.1:7400"))
+	if err != nil {
+		return nil, wrongInput(err)
+	}
+	access, err := a.access()
+	if err != nil {
+		return nil, wrongInput(err)
+	}
+	c, err = c.With(access)
 	return c, wrongInput(err)
 }
 
@@ -26,7 +35,8 @@ func (a *app) explain(err error) error {
 	switch p.Code {
 	case api.CodeBadMatrix:
 		return usagef("%s\n%s", p.Message, strings.TrimRight(p.Details.String(), "\n"))
-	case api.CodeBadRequest, api.CodeNotFound, api.CodeNotCovered:
+	case api.CodeBadRequest, api.CodeNotFound, api.CodeNotCovered,
+		api.CodeNoToken, api.CodeBadToken, api.CodeStaleToken, api.CodeForbidden:
 		return wrongInput(err)
 	}
 	return fmt.Errorf("%w", err)

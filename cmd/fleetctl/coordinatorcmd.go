@@ -42,6 +42,9 @@ in the file, start one of each --id; any one of them may be lost.`,
 			if err != nil {
 				return wrongInput(err)
 			}
+			if err := fleet.Exposed(); err != nil {
+				return wrongInput(err)
+			}
 			ctx := cmd.Context()
 			if child {
 				ctx = untilParentEnds(ctx)
@@ -98,13 +101,22 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 	if err != nil {
 		return err
 	}
-	q, err := natsq.Open(ctx, natsq.Config{URL: fleet.Queue.URL, Name: "coordinator-" + me.ID, CredsFile: fleet.Queue.CredsFile,
-		Lease: fleet.Queue.Lease, Log: log})
+	guards, err := a.guardAPI(fleet)
+	if err != nil {
+		return err
+	}
+	queueing := queueConfig(fleet.Queue, "coordinator-"+me.ID)
+	queueing.Log = log
+	q, err := natsq.Open(ctx, queueing)
 	if err != nil {
 		return fmt.Errorf("open the queue: %w: start it, or correct queue.url in the configuration", err)
 	}
 	defer q.Close()
-	node, err := raftnode.Open(nodeConfig(fleet, me, log, reg))
+	nodeCfg, err := nodeConfig(fleet, me, log, reg)
+	if err != nil {
+		return err
+	}
+	node, err := raftnode.Open(nodeCfg)
 	if err != nil {
 		return fmt.Errorf("open the registry of coordinator %s (its raft and data_dir are in the configuration): %w", me.ID, err)
 	}
@@ -115,7 +127,7 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 		return err
 	}
 	handler, err := api.New(api.Deps{ID: me.ID, Version: thisBuild().Version, Sweeps: service, Registry: node, Traces: store, Agents: q,
-		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Log: log})
+		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Tokens: guards.tokens, Peers: guards.peers, Log: log})
 	if err != nil {
 		return err
 	}
@@ -129,19 +141,20 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 	}
 	return together(ctx,
 		service.Run,
-		func(ctx context.Context) error { return serveHTTP(ctx, listener, handler) },
+		func(ctx context.Context) error { return serveHTTP(ctx, guards.wrap(listener), handler) },
 		local.run,
 		node.Wait,
 		func(ctx context.Context) error { return local.awaitLeader(ctx, ready) },
 	)
 }
 
-func nodeConfig(fleet *config.Fleet, me config.Coordinator, log *slog.Logger, reg prometheus.Registerer) raftnode.Config {
-	cfg := raftnode.Config{ID: me.ID, RaftAddr: me.Raft, DataDir: me.DataDir, Logger: log, Registerer: reg}
+func nodeConfig(fleet *config.Fleet, me config.Coordinator, log *slog.Logger, reg prometheus.Registerer) (raftnode.Config, error) {
+	secure, err := raftTLS(fleet)
+	cfg := raftnode.Config{ID: me.ID, RaftAddr: me.Raft, DataDir: me.DataDir, TLS: secure, Logger: log, Registerer: reg}
 	for _, c := range fleet.Coordinators {
 		cfg.Servers = append(cfg.Servers, raftnode.Server{ID: c.ID, RaftAddr: c.Raft})
 	}
-	return cfg
+	return cfg, err
 }
 
 // together runs parts of a service and joins them: when one ends, all end.

@@ -34,6 +34,9 @@ func (a *app) natsCommand() *cobra.Command {
 	}}
 	c.Flags().StringVar(&cfg.Dir, "dir", "", "data folder")
 	c.Flags().StringVar(&cfg.Addr, "addr", "", "host:port")
+	c.Flags().StringVar(&cfg.UsersFile, "users", "", "file with the authorization block")
+	c.Flags().StringVar(&cfg.CertFile, "cert", "", "PEM file of the certificate, for TLS")
+	c.Flags().StringVar(&cfg.KeyFile, "key", "", "PEM file of its key")
 	return c
 }
 

@@ -76,6 +76,9 @@ type app struct {
 	json    bool
 	server  string
 	verbose bool
+	// ca, tokenFile and insecure are a client's; see access.
+	ca, tokenFile string
+	insecure      bool
 }
 
 func newRoot(s streams) *cobra.Command {
@@ -100,7 +103,8 @@ Exit codes: 0 done (an out-of-memory is a result, not a failure), 1 it failed,
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "write exactly one JSON document to stdout")
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
 	root.AddCommand(a.devCommand(), a.coordinatorCommand(), a.agentCommand(), a.matrixCommand(), a.coefficientsCommand(),
-		a.quotaCommand(), a.traceCommand(), a.programCommand(), a.agentsCommand(), a.doctorCommand(), a.fitCommand(), a.versionCommand(), a.internalCommand())
+		a.quotaCommand(), a.traceCommand(), a.programCommand(), a.agentsCommand(), a.doctorCommand(), a.fitCommand(), a.versionCommand(), a.internalCommand(),
+		a.tokenCommand(), a.secureCommand())
 	strict(root)
 	return root
 }
@@ -133,6 +137,9 @@ func strict(c *cobra.Command) {
 // serverFlag adds --server to a command that talks to a fleet.
 func (a *app) serverFlag(c *cobra.Command) {
 	c.PersistentFlags().StringVar(&a.server, "server", "", "coordinators' API, URLs separated by commas (default $OOMFLEET_SERVER, then http://127.0.0.1:7400)")
+	c.PersistentFlags().StringVar(&a.tokenFile, "token-file", "", "file with the API token (default $OOMFLEET_TOKEN_FILE; the token itself only in $OOMFLEET_TOKEN)")
+	c.PersistentFlags().StringVar(&a.ca, "ca", "", "PEM file of the authority to trust, for https (default $OOMFLEET_CA)")
+	c.PersistentFlags().BoolVar(&a.insecure, "insecure", false, "send the token over plain http beyond this machine")
 }
 
 // logger writes to stderr: warnings, or everything with --verbose.

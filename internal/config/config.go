@@ -45,6 +45,11 @@ type Fleet struct {
 	// Simulated are the drivers that simulated agents may present; empty for
 	// a fleet without any.
 	Simulated []SimulatedDriver `yaml:"simulated,omitempty"`
+	// API guards the coordinators' API, Raft the port that only they use.
+	API  API      `yaml:"api,omitempty"`
+	Raft TLSFiles `yaml:"raft,omitempty"`
+	// Insecure lets the fleet leave this machine unprotected; see Exposed.
+	Insecure bool `yaml:"insecure,omitempty"`
 }
 
 // SimulatedDriver is one driver of simulated agents: the recorded one, or one
@@ -78,9 +83,9 @@ func (f *Fleet) SimulatedDriver(name string) (SimulatedDriver, error) {
 // Queue says where the NATS server is.
 type Queue struct {
 	// URL is "nats://host:port"; several may be separated by commas.
-	URL string `yaml:"url"`
-	// CredsFile holds NATS credentials; empty for none.
-	CredsFile string `yaml:"creds_file,omitempty"`
+	URL      string `yaml:"url"`
+	Identity `yaml:",inline"`
+	TLSFiles `yaml:",inline"`
 	// Lease is how long a task stays with an agent that does not renew it any
 	// more, like 30s (the default): so long does the task of an agent that
 	// died wait. A longer one that the queue already has is kept.
@@ -196,7 +201,7 @@ func (f *Fleet) Validate() error {
 			bad("simulated[%d]: only a driver whose name ends in -synthetic may have a context_offset, %q was recorded as it is", i, d.Driver)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, f.guards()...)...)
 }
 
 // Coordinator returns the member of this id; an empty id is the only member.
