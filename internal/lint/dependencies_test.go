@@ -41,7 +41,7 @@ var dependencies = []dependency{
 	{module: "github.com/vbauerster/mpb/v8", product: []string{"cmd/fleetctl"}},
 	{module: "github.com/versity/versitygw", product: []string{"internal/s3server"}},
 	{module: "go.uber.org/goleak", tests: true},
-	{module: "go.yaml.in/yaml/v4", product: []string{"internal/config", "matrix"},
+	{module: "go.yaml.in/yaml/v4", product: []string{"internal/config", "matrix"}, tests: true,
 		why: "two kinds of file: the fleet's configuration and the matrix"},
 	{module: "golang.org/x/sys", product: []string{"agent/child", "cmd/fleetctl", "internal/s3server"}, tests: true,
 		why: "prctl, process groups and terminal size; the standard library's syscall is frozen"},

@@ -42,7 +42,9 @@ var places = map[string]place{
 	"agent/outcome":    {layer: domain},
 	"agent/probe":      {layer: domain},
 
-	"coordinator/plan": {layer: decisions},
+	"coordinator/plan":  {layer: decisions},
+	"coordinator/diff":  {layer: decisions},
+	"coordinator/quota": {layer: decisions},
 
 	"coordinator":     {layer: service},
 	"coordinator/api": {layer: service, also: []string{"coordinator"}, why: "it is the HTTP face of this service alone, and errors are the service's"},
@@ -68,6 +70,7 @@ var places = map[string]place{
 	"queue/queuetest":                {layer: testing_},
 	"storage/trace/tracetest":        {layer: testing_},
 	"agent/probetest":                {layer: testing_},
+	"coordinator/quota/quotatest":    {layer: testing_},
 	"internal/s3server/s3servertest": {layer: testing_, also: []string{"internal/s3server"}, why: "it starts that server in a process of its own"},
 	"internal/lint":                  {layer: testing_},
 }
