@@ -24,6 +24,9 @@ func Fit(points []Point, opts Options) ([]Model, error) {
 		if err := p.validate(); err != nil {
 			return nil, err
 		}
+		if p.Chunk != points[0].Chunk {
+			return nil, fmt.Errorf("%w: chunk sizes %d and %d are of two groups", ErrBadPoint, points[0].Chunk, p.Chunk)
+		}
 	}
 	g := newGroup(sorted(points), confidence)
 	g.narrow()
@@ -197,6 +200,10 @@ func finish(t Term) Term {
 		t.Unit, grain = "bytes/(batch*seq_len^2)", 1e6
 	case "BL3":
 		t.Unit, grain = "bytes/(batch*seq_len^3)", 1e6
+	case "CL":
+		t.Unit, grain = "bytes/seq_len", 1e6
+	case "CL2":
+		t.Unit, grain = "bytes/seq_len^2", 1e6
 	default:
 		t.Unit = "bytes"
 	}

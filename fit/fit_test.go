@@ -62,7 +62,7 @@ func TestTermsAddUp(t *testing.T) {
 				if term.Unit == "bytes" && term.Value != math.Trunc(term.Value) {
 					t.Errorf("seed %d: %s is not whole bytes: %v", seed, term.Name, term.Value)
 				}
-				sum += term.Value * variable(term.Name, 300, 2)
+				sum += term.Value * Variable(term.Name, 300, 2)
 			}
 			p := m.Predict(300, 2)
 			if math.Abs(sum-float64(p.Value)) > 1 || p.Lo > p.Value || p.Hi < p.Value {

@@ -68,7 +68,7 @@ func residual(cells []sample, names []string) (rss float64, dof int, ok bool) {
 // effect is what a term's change comes to at a cell, in bytes.
 func (s signed) effect(name string, at sample, n noise) estimate {
 	j := slices.Index(s.names, name)
-	x := variable(name, at.seqLen, at.batch)
+	x := Variable(name, at.seqLen, at.batch)
 	return n.estimate(s.values[j]*x, s.cov[j][j]*x*x)
 }
 
@@ -109,6 +109,6 @@ func explain(cells []sample, n noise, confidence float64) (best signed, settled 
 // largest is the cell at which a term that grows is worth most.
 func largest(cells []sample, name string) sample {
 	return slices.MaxFunc(cells, func(a, b sample) int {
-		return cmp.Compare(variable(name, a.seqLen, a.batch), variable(name, b.seqLen, b.batch))
+		return cmp.Compare(Variable(name, a.seqLen, a.batch), Variable(name, b.seqLen, b.batch))
 	})
 }

@@ -55,7 +55,7 @@ func readRuns(t *testing.T) []run {
 }
 
 func (r run) point() Point {
-	return Point{SeqLen: r.SeqLen, Batch: r.Batch, Allocated: r.Allocated, Reserved: r.Reserved,
+	return Point{SeqLen: r.SeqLen, Batch: r.Batch, Chunk: r.Chunk, Allocated: r.Allocated, Reserved: r.Reserved,
 		Process: r.Process, Weights: r.Weights, Context: r.Context, LoadedReserved: r.LoadedReserved}
 }
 

@@ -15,9 +15,8 @@ const (
 	Process   Target = "process"   // what the process held on the card
 )
 
-// Term is one additive part of a target: Value times its variable. The variable
-// of BL, BL2 and BL3 is batch x seq_len, x seq_len squared and x seq_len cubed;
-// of every other name it is 1, and Value is then a whole number of bytes. A term
+// Term is one additive part of a target: Value times its variable, which is that
+// of Variable. Where the variable is 1, Value is a whole number of bytes. A term
 // with value 0 was left out of the fit, and Hi says how large it may yet be.
 type Term struct {
 	Name  string  `json:"name"`
@@ -25,6 +24,26 @@ type Term struct {
 	Unit  string  `json:"unit"`
 	Lo    float64 `json:"lo"`
 	Hi    float64 `json:"hi"`
+}
+
+// Variable is what a term's value is multiplied with: batch x seq_len, x seq_len
+// squared and x seq_len cubed for BL, BL2 and BL3; seq_len and its square, whatever
+// the batch, for CL and CL2, which a chunk of rows holds; 1 for all others.
+func Variable(name string, seqLen, batch int) float64 {
+	l, b := float64(seqLen), float64(batch)
+	switch name {
+	case "BL":
+		return b * l
+	case "BL2":
+		return b * l * l
+	case "BL3":
+		return b * l * l * l
+	case "CL":
+		return l
+	case "CL2":
+		return l * l
+	}
+	return 1
 }
 
 // Domain is the inclusive range of each axis in which a model was fitted.
@@ -96,7 +115,7 @@ type Prediction struct {
 func (m Model) Predict(seqLen, batch int) Prediction {
 	value, lo, hi := 0.0, 0.0, 0.0
 	for _, t := range m.Terms {
-		x := variable(t.Name, seqLen, batch)
+		x := Variable(t.Name, seqLen, batch)
 		value += t.Value * x
 		lo += t.Lo * x
 		hi += t.Hi * x
@@ -121,7 +140,7 @@ func (m Model) Predict(seqLen, batch int) Prediction {
 func (m Model) value(seqLen, batch int) int64 {
 	v := 0.0
 	for _, t := range m.Terms {
-		v += t.Value * variable(t.Name, seqLen, batch)
+		v += t.Value * Variable(t.Name, seqLen, batch)
 	}
 	return whole(math.Round(v))
 }

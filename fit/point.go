@@ -19,6 +19,9 @@ var ErrBadPoint = errors.New("bad point")
 type Point struct {
 	// SeqLen and Batch are the run's axes, both at least 1.
 	SeqLen, Batch int
+	// Chunk is the chunk size that the run was made with, 0 for none or where
+	// that plays no part; the points of one fit share it.
+	Chunk int
 	// Allocated, Reserved and Process are the run's three peaks.
 	Allocated, Reserved, Process int64
 	// Weights is what parameters and buffers hold, Context what the process
@@ -51,6 +54,9 @@ func (p Point) validate() error {
 	if p.SeqLen < 1 || p.Batch < 1 {
 		return fmt.Errorf("%w: seq_len %d and batch %d must be at least 1", ErrBadPoint, p.SeqLen, p.Batch)
 	}
+	if p.Chunk < 0 {
+		return fmt.Errorf("%w: L%d B%d has chunk size %d", ErrBadPoint, p.SeqLen, p.Batch, p.Chunk)
+	}
 	for _, v := range []int64{p.Allocated, p.Reserved, p.Process, p.Weights, p.Context, p.LoadedReserved, p.Rounding} {
 		if v < 0 {
 			return fmt.Errorf("%w: L%d B%d has a negative amount (%d)", ErrBadPoint, p.SeqLen, p.Batch, v)
@@ -72,7 +78,7 @@ func sorted(points []Point) []Point {
 			cmp.Compare(a.Allocated, b.Allocated), cmp.Compare(a.Reserved, b.Reserved),
 			cmp.Compare(a.Process, b.Process), cmp.Compare(a.Weights, b.Weights),
 			cmp.Compare(a.Context, b.Context), cmp.Compare(a.LoadedReserved, b.LoadedReserved),
-			cmp.Compare(a.Rounding, b.Rounding))
+			cmp.Compare(a.Rounding, b.Rounding), cmp.Compare(a.Chunk, b.Chunk))
 	})
 	return out
 }

@@ -1,6 +1,9 @@
 package fit
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // recipe is how one target is put together: what is read from each point, which
 // terms may explain it, and on top of which smaller target.
@@ -56,6 +59,25 @@ func direct(t Target, constant string) recipe {
 
 // direct fits a peak with no smaller one under it, less the measured weights.
 func (g *group) direct(t Target) recipe {
+	r := g.whole(t)
+	if !g.chunked() {
+		return r
+	}
+	if g.points[0].Batch == g.points[len(g.points)-1].Batch {
+		r.notes = append(r.notes, fmt.Sprintf("with chunks of %d and one batch, what grows with the rows of a chunk cannot be told from BL and BL2, which hold it", g.points[0].Chunk))
+		return r
+	}
+	r.names = append(r.names, "CL", "CL2")
+	return r
+}
+
+// chunked reports whether the program works in chunks. A chunk's rows are as many
+// for every batch: what was B*L^2 and B*L^3 without chunks is then chunk*L and
+// chunk*L^2, up to the chunk's last row.
+func (g *group) chunked() bool { return len(g.points) > 0 && g.points[0].Chunk > 0 }
+
+// whole is direct without regard to chunks.
+func (g *group) whole(t Target) recipe {
 	if g.weights == 0 {
 		r := direct(t, "weights")
 		if t != Allocated {

@@ -34,24 +34,10 @@ type Set struct {
 	press float64 // sum of squared relative leave-one-out errors
 }
 
-// variable is what a term's value is multiplied with.
-func variable(name string, seqLen, batch int) float64 {
-	l, b := float64(seqLen), float64(batch)
-	switch name {
-	case "BL":
-		return b * l
-	case "BL2":
-		return b * l * l
-	case "BL3":
-		return b * l * l * l
-	}
-	return 1
-}
-
 func row(names []string, seqLen, batch int) []float64 {
 	x := make([]float64, len(names))
 	for j, name := range names {
-		x[j] = variable(name, seqLen, batch)
+		x[j] = Variable(name, seqLen, batch)
 	}
 	return x
 }
