@@ -94,7 +94,7 @@ func coefficients(records []*registry.Record) ([]proto.Coefficients, error) {
 func pointOf(rec *registry.Record) fit.Point {
 	m := rec.Recording().Meters
 	return fit.Point{
-		SeqLen: rec.Cell.SeqLen, Batch: rec.Cell.Batch,
+		SeqLen: rec.Cell.SeqLen, Batch: rec.Cell.Batch, Chunk: rec.Cell.ChunkSize,
 		Allocated: metered(m.PeakAllocated), Reserved: metered(m.PeakReserved), Process: metered(m.ProcessPeak),
 		Weights: metered(m.Weights), Context: metered(m.Context), LoadedReserved: metered(m.LoadedReserved),
 	}

@@ -70,7 +70,7 @@ func formulaTable(w io.Writer, all []proto.Coefficients) error {
 
 // formulaTerm is a constant in MiB with its name, or a factor and its variable.
 func formulaTerm(t proto.Term) string {
-	variable, ok := map[string]string{"BL": "B*L", "BL2": "B*L^2", "BL3": "B*L^3"}[t.Name]
+	variable, ok := map[string]string{"BL": "B*L", "BL2": "B*L^2", "BL3": "B*L^3", "CL": "L", "CL2": "L^2"}[t.Name]
 	if !ok {
 		return strconv.FormatFloat(t.Value/(1<<20), 'f', 1, 64) + " MiB " + t.Name
 	}

@@ -150,7 +150,7 @@ func modelOf(c proto.Coefficients) (fit.Model, error) {
 	m := fit.Model{Target: fit.Target(c.Target), ResidualMaxRel: c.ResidualMaxRel,
 		Domain: fit.Domain{SeqLen: c.Domain.SeqLen, Batch: c.Domain.Batch}}
 	for _, t := range c.Terms {
-		if !slices.Contains([]string{"weights", "context", "modules", "workspaces", "slack", "BL", "BL2", "BL3"}, t.Name) {
+		if !slices.Contains([]string{"weights", "context", "modules", "workspaces", "slack", "BL", "BL2", "BL3", "CL", "CL2"}, t.Name) {
 			return m, fmt.Errorf("have a term %q that this build does not know", t.Name)
 		}
 		m.Terms = append(m.Terms, fit.Term(t))

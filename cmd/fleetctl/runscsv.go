@@ -197,7 +197,7 @@ func (c runColumns) parse(cells []string, labels importLabels) (row runRow, prob
 	if cell("chunk_size") != "" {
 		row.group.ChunkSize = whole("chunk_size", 0)
 	}
-	row.point = fit.Point{SeqLen: whole("seq_len", 1), Batch: whole("batch", 1), Weights: amount("weights"), Context: amount("context"),
+	row.point = fit.Point{SeqLen: whole("seq_len", 1), Batch: whole("batch", 1), Chunk: row.group.ChunkSize, Weights: amount("weights"), Context: amount("context"),
 		Allocated: amount("peak_allocated"), Reserved: amount("peak_reserved"), Process: amount("process")}
 	for _, name := range peakColumns {
 		if cell(name) != "" {

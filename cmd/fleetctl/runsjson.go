@@ -56,7 +56,7 @@ func parseRun(text []byte, labels importLabels) (row runRow, problem string) {
 	g := proto.Group{Workload: proto.Workload{Name: firstOf(r.text("workload"), labels.workload, "esmfold"), Params: params},
 		GPU: firstOf(r.text("gpu"), labels.gpu), Driver: firstOf(r.text("driver"), labels.driver), CUDA: r.text("cuda"), Torch: r.text("torch"),
 		ChunkSize: int(r.whole("chunk_size", 0)), Env: r.env("env")}
-	row = runRow{group: g, point: fit.Point{SeqLen: int(r.required("seq_len")), Batch: int(r.required("batch")),
+	row = runRow{group: g, point: fit.Point{SeqLen: int(r.required("seq_len")), Batch: int(r.required("batch")), Chunk: g.ChunkSize,
 		Allocated: r.peak("peak_allocated_bytes"), Reserved: r.peak("peak_reserved_bytes"), Process: r.peak("process_peak_bytes"),
 		Weights: r.whole("weights_bytes", 0), Context: r.whole("context_bytes", 0), LoadedReserved: r.whole("loaded_reserved_bytes", 0)}}
 	capKind, outcome := firstOf(r.text("cap_kind"), "none"), firstOf(r.text("outcome"), "ok")

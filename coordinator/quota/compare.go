@@ -2,6 +2,8 @@ package quota
 
 import (
 	"cmp"
+
+	"github.com/oomfleet/oomfleet/fit"
 	"github.com/oomfleet/oomfleet/proto"
 )
 
@@ -76,12 +78,10 @@ func (a Adviser) terms(q Question) map[[2]string]sized {
 			newest = set
 		}
 	}
-	l, b := float64(q.SeqLen), float64(q.Batch)
-	factor := map[string]float64{"BL": b * l, "BL2": b * l * l, "BL3": b * l * l * l}
 	out := map[[2]string]sized{}
 	for _, c := range newest.Models {
 		for _, t := range c.Terms {
-			x := cmp.Or(factor[t.Name], 1)
+			x := fit.Variable(t.Name, q.SeqLen, q.Batch)
 			if t.Value != 0 || t.Hi != 0 {
 				out[[2]string{c.Target, t.Name}] = sized{proto.Bytes(t.Value * x), proto.Bytes(t.Lo * x), proto.Bytes(t.Hi * x)}
 			}
