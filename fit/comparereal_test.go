@@ -27,7 +27,7 @@ func TestRealChangesAreNamed(t *testing.T) {
 		chunk     int
 		env, want string
 	}{
-		{0, "CUDA_MODULE_LOADING=EAGER", "changed: context +641 MiB, modules +447 MiB"},
+		{0, "CUDA_MODULE_LOADING=EAGER", "changed: context +642 MiB, modules +447 MiB"},
 		{0, "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128", "changed: slack +1118 MiB"},
 		{0, "NVIDIA_TF32_OVERRIDE=0", "same"},
 		{0, "CUBLAS_WORKSPACE_CONFIG=:0:0", "changed: activations -33 MiB at L256 B1, modules -64 MiB"},

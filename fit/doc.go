@@ -35,11 +35,28 @@
 // textbook prediction intervals (Student's t), so nothing here is random and
 // the order of points never matters.
 //
+// With chunks the rows of BL2 and BL3 exist a chunk at a time, for every batch the
+// same: terms CL (of L) and CL2 (of L^2) hold them where several batches tell them
+// from BL and BL2.
+//
+// A new run differs from the prediction by the model's error and by what one run
+// differs from the next, which repeats and metered contexts tell: both are in the
+// interval, each once. QuotaFor is the same bound on one side, at a stated risk.
+//
+// # Comparing
+//
+// Compare sets two stacks side by side, cell by cell. It fits no curve through a
+// side: the same length and batch on both sides cancel the program's shape, and
+// the layers that are metered (weights, context, slack, modules) are compared each
+// on its own, so that what moved has a name. noise.go says how much runs differ,
+// growth.go which terms of the program changed, verdict.go what is said of it.
+//
 // A peak is the maximum over a program, so one sum need not hold everywhere:
 // another place may bind for short sequences, or for more than one sequence
 // (chunked ESMFold copies a tensor of B*L^3 only from batch 2 on). When the sum
 // misses by more than 1 % and holds on one batch, or from some length on, the
 // fit keeps to that part, says so, and its domain ends there.
 //
-// Start reading at Fit, then Model.Predict; sets.go is the choice of terms.
+// Start reading at Fit, then Model.Predict; sets.go is the choice of terms. For
+// comparisons start at Compare.
 package fit

@@ -139,7 +139,8 @@ func noiseOf(samples []sample, resolution float64) noise {
 	if n.dof < enoughRepeats {
 		rest := pairs(samples)
 		smooth := []string{"", "BL2", "BL", "BL3"}[:min(4, len(rest)/2)]
-		if rss, dof, ok := residual(rest, smooth); ok && len(rest) > 1 {
+		rss, dof, ok := residual(rest, smooth)
+		if ok && len(rest) > 1 && !rough(rss, float64(dof), ss, n) {
 			ss, n.dof = ss+rss, n.dof+float64(dof)
 		}
 	}
@@ -147,6 +148,16 @@ func noiseOf(samples []sample, resolution float64) noise {
 		n.variance = ss / n.dof
 	}
 	return n
+}
+
+// rough reports whether differences scatter by so much more than repeats do that
+// their scatter is a change, not noise.
+func rough(rss, dof, ss float64, repeats noise) bool {
+	if repeats.dof < 2 {
+		return false
+	}
+	f := distuv.F{D1: dof, D2: repeats.dof}
+	return rss/dof > f.Quantile(0.95)*(ss/repeats.dof+repeats.resolution)
 }
 
 // leveled is the noise of a measure that no cell can move, from all runs of

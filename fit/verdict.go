@@ -90,26 +90,24 @@ func (c *comparer) need(k claim) {
 }
 
 // moved names the terms that changed; where none did, the cell that changed most.
+// Claims were made in the order of terms, then cells.
 func (c *comparer) moved() string {
 	var parts []string
-	for _, t := range c.out.Terms {
+	for i, t := range c.out.Terms {
 		if t.Verdict == Changed {
-			parts = append(parts, t.Term+" "+amount(t.Change)+place(t.SeqLen, t.Batch))
+			parts = append(parts, t.Term+" "+amount(t.Change, c.claims[i].noise)+place(t.SeqLen, t.Batch))
 		}
 	}
 	if len(parts) > 0 {
 		return strings.Join(parts, ", ")
 	}
-	var most *CellChange
+	most, size := "", int64(0)
 	for i, cell := range c.out.Cells {
-		if cell.Verdict == Changed && (most == nil || abs(cell.Diff) > abs(most.Diff)) {
-			most = &c.out.Cells[i]
+		if cell.Verdict == Changed && abs(cell.Diff) > size {
+			most, size = cell.Measure+" "+amount(cell.Change, c.claims[len(c.out.Terms)+i].noise)+place(cell.SeqLen, cell.Batch), abs(cell.Diff)
 		}
 	}
-	if most == nil {
-		return ""
-	}
-	return most.Measure + " " + amount(most.Change) + place(most.SeqLen, most.Batch)
+	return most
 }
 
 func place(seqLen, batch int) string {
@@ -119,13 +117,12 @@ func place(seqLen, batch int) string {
 	return fmt.Sprintf(" at L%d B%d", seqLen, batch)
 }
 
-// amount is a change in MiB, with no more digits than its interval leaves: to
-// the next of 1, 2, 5, 10, 20, 50, ... MiB that is not below its half width.
-func amount(ch Change) string {
+// amount is a change in MiB, with no digit that noise leaves open: to the next of
+// 1, 2, 5, 10, 20, 50, ... MiB that is not below the width of its interval.
+func amount(ch Change, n noise) string {
 	const mib = 1 << 20
-	half := float64(ch.Hi-ch.Lo) / 2 / mib
-	grain := 1.0
-	for steps := []float64{2, 2.5, 2}; grain < half; {
+	width, grain := float64(ch.Hi-ch.Lo)/mib, 1.0
+	for steps := []float64{2, 2.5, 2}; n.variance > 0 && grain < width; {
 		grain *= steps[0]
 		steps = append(steps[1:], steps[0])
 	}
