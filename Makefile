@@ -12,9 +12,11 @@ VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo un
 TESTFLAGS ?= -timeout 20m
 FUZZTIME  ?= 10s
 PYTHON    ?= python3
+SEED      ?= 1
+N         ?= 10000
 GPU_FILE  ?= docs/measured/h200-esmfold/esmfold-gpu.json
 
-.PHONY: help build test check race fuzz bench demo gpu lint clean
+.PHONY: help build test check race fuzz bench demo gpu lint sim clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +57,10 @@ gpu: build ## measure on this machine's GPU into GPU_FILE; PYTHON needs torch an
 	if [ $$code -ne 0 ] && [ $$code -ne 3 ]; then rm -f $(GPU_FILE).part; exit $$code; fi; \
 	mv $(GPU_FILE).part $(GPU_FILE); echo "measured into $(GPU_FILE)"; \
 	if [ $$code -eq 3 ]; then echo "some cells failed; the file says which and why" >&2; fi
+
+sim: ## N (10000) simulated fleet histories from SEED (1) on; also FAULTS, CELLS, AGENTS (docs/simulator.md)
+	@go test -count=1 -timeout 12h -run '^TestHistories$$' -v ./internal/fleetsim \
+		-args -seed $(SEED) -n $(N) -faults '$(or $(FAULTS),all)' -cells $(or $(CELLS),0) -agents $(or $(AGENTS),0)
 
 lint: ## the house rules alone, with what they counted
 	go test -v ./internal/lint

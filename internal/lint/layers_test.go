@@ -65,6 +65,7 @@ var places = map[string]place{
 	"internal/certs":    {layer: wiring},
 	"internal/config":   {layer: wiring},
 	"internal/devfleet": {layer: wiring},
+	"internal/fleetsim": {layer: wiring},
 	"cmd/fleetctl":      {layer: wiring},
 
 	"queue/queuetest":                {layer: testing_},

@@ -1,0 +1,102 @@
+package fleetsim
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/registry"
+)
+
+// ending is what a history came to: the registry's word on each cell.
+type ending map[registry.Key]*registry.Record
+
+// checkEnd lets stragglers come in, then looks at everything once more.
+func (s *sim) checkEnd() {
+	accepted := s.check.accepted
+	for until := s.now + drain; s.check.first == nil && s.now < until && !s.drained() && s.step(); {
+		continue
+	}
+	if s.check.first != nil {
+		return
+	}
+	if s.check.accepted != accepted {
+		s.check.fail("fence", fmt.Sprintf("%d results were counted after every cell had settled", s.check.accepted-accepted))
+	}
+	if !s.drained() {
+		s.check.fail("lost", fmt.Sprintf("%d tasks and %d reports lie in the queue long after the end", len(s.queue.tasks), len(s.queue.reports)))
+	}
+	for _, n := range s.cluster.nodes {
+		if n.up {
+			n.catchUp(uint64(len(s.cluster.log)))
+			n.compare()
+		}
+	}
+	s.check.books(s.view())
+}
+
+// drained: nothing lies in the queue, and no agent has anything in hand.
+func (s *sim) drained() bool {
+	for _, a := range s.agents {
+		if a.held != nil || len(a.outbox) > 0 {
+			return false
+		}
+	}
+	return len(s.queue.tasks) == 0 && len(s.queue.reports) == 0
+}
+
+func (s *sim) ending() ending { return s.view().Records }
+
+func gaveUp(rec *registry.Record) bool {
+	return rec.Settled != nil && rec.Settled.State == proto.CellFailed && strings.HasPrefix(rec.Settled.Reason, "gave up after")
+}
+
+// checkAlone holds an undisturbed history to the truth: where nothing deviates
+// and probes have certified the prediction, boundary and bands are exact.
+func (t *town) checkAlone(e ending) *Violation {
+	for _, key := range t.keys {
+		tr, s := t.truths[key], e[key].Settled
+		if s.State == proto.CellFailed {
+			return &Violation{Kind: "unjustified", What: fmt.Sprintf("cell %s failed and nothing came in between: %s", tr.cell, s.Reason)}
+		}
+		if s.State != proto.CellCertified || tr.deviates != deviateNone || t.vague(key) || s.Boundary.LayoutSensitive || !s.Boundary.BandsKnown {
+			continue
+		}
+		if err := tr.holds(s.Boundary); err != nil {
+			return &Violation{Kind: "truth", What: fmt.Sprintf("cell %s (%s) is certified and wrong: %v", tr.cell, tr.deviates, err)}
+		}
+	}
+	return nil
+}
+
+// checkSame compares the content of two histories that differ in faults, in the
+// order of events and in the number of agents alone.
+func (t *town) checkSame(alone, disturbed ending) *Violation {
+	for _, key := range t.keys {
+		if !t.steady(key) {
+			continue
+		}
+		a, b := alone[key].Settled, disturbed[key].Settled
+		tr := t.truths[key]
+		differ := func(what string) *Violation {
+			return &Violation{Kind: "content", What: fmt.Sprintf("cell %s (%s, %v): %s\n  alone:     %s %+v %s\n  disturbed: %s %+v %s",
+				tr.cell, tr.deviates, alone[key].Search, what, a.State, a.Boundary, a.Reason, b.State, b.Boundary, b.Reason)}
+		}
+		vague := t.vague(key)
+		bending := tr.deviates == deviateAdaptive || tr.deviates == deviateExtra
+		switch {
+		case tr.deviates == deviateOrder || a.Boundary.LayoutSensitive || b.Boundary.LayoutSensitive:
+			// Runs differ from each other, or hang on addresses: any edge will do.
+		case vague && (a.State == proto.CellPredicted || b.State == proto.CellPredicted):
+			// Nobody probed it: what it was predicted from decides.
+		case a.State != b.State:
+			return differ("it ends in two ways")
+		case (bending || vague) && len(tr.edges()) > 1:
+			// A search, or a misled prediction, may end at any edge.
+		case a.Boundary.Boundary != b.Boundary.Boundary, !vague && !reflect.DeepEqual(a.Boundary, b.Boundary):
+			return differ("two boundaries")
+		}
+	}
+	return nil
+}

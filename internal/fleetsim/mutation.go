@@ -1,0 +1,70 @@
+package fleetsim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/oomfleet/oomfleet/storage/registry"
+)
+
+// mutation is a bug that a test plants, to see that the checks find it.
+type mutation string
+
+const (
+	// doubleCount: a result that came before counts again, as the answer to
+	// whatever else is open of its cell.
+	doubleCount mutation = "a result is counted twice"
+	// fenceless: a result counts under any fence that asks for the same run.
+	fenceless mutation = "results under old fences count"
+	// lostTask: the audit believes that lost tasks lie in the queue.
+	lostTask mutation = "a lost task is never missed"
+	// splitBrain: a deposed leader goes on committing, to itself.
+	splitBrain mutation = "a stale leader commits"
+	// believed: a refusal beside a neighbour is taken for the quota's.
+	believed mutation = "a disturbed run is believed"
+	// skipped: one replica leaves out an entry.
+	skipped mutation = "a replica skips an entry"
+)
+
+// mutate is the command as a node with the planted bug applies it.
+func (n *node) mutate(cmd registry.Command) registry.Command {
+	switch n.cfg.mutation {
+	case doubleCount, fenceless:
+		if cmd.TakeResult != nil {
+			own := *cmd.TakeResult
+			n.recount(&own)
+			cmd.TakeResult = &own
+		}
+	case skipped:
+		if n.id == 1 && n.applied == 30 {
+			return registry.Command{Version: cmd.Version, CancelSweep: &registry.CancelSweep{ID: "never-seen"}}
+		}
+	}
+	return cmd
+}
+
+// recount makes a late result fit an open task.
+func (n *node) recount(cmd *registry.TakeResult) {
+	r := &cmd.Result
+	rec := n.machine.View().Records[registry.Key{Origin: r.Origin, Cell: r.CellID}]
+	if rec == nil || slices.ContainsFunc(rec.Open, func(o registry.OpenTask) bool { return o.Task.ID == r.Task && o.Task.Fence == r.Fence }) {
+		return
+	}
+	for _, o := range rec.Open {
+		same := o.Task.Kind == r.Kind && o.Task.Quota == r.Quota
+		before := slices.ContainsFunc(rec.Runs, func(run registry.Run) bool { return run.Task == r.Task })
+		if n.cfg.mutation == fenceless && same || n.cfg.mutation == doubleCount && before {
+			r.Task, r.Fence, r.Kind, r.Quota = o.Task.ID, o.Task.Fence, o.Task.Kind, o.Task.Quota
+			return
+		}
+	}
+}
+
+// splitBrain commits on a node that does not lead.
+func (c *cluster) splitBrain(p *proposal) {
+	n := p.from
+	n.applied++
+	p.cmd.Version = registry.CommandVersion
+	p.reply = n.machine.Apply(n.applied, time.Unix(1_700_000_000, 0).Add(c.now), p.cmd)
+	p.believed = true
+}
