@@ -43,6 +43,12 @@
 // differs from the next, which repeats and metered contexts tell: both are in the
 // interval, each once. QuotaFor is the same bound on one side, at a stated risk.
 //
+// A peak is the maximum over a program, so one sum need not hold everywhere:
+// another place may bind for short sequences, or for more than one sequence
+// (chunked ESMFold copies a tensor of B*L^3 only from batch 2 on). When the sum
+// misses by more than 1 % and holds on one batch, or from some length on, the
+// fit keeps to that part, says so, and its domain ends there.
+//
 // # Comparing
 //
 // Compare sets two stacks side by side, cell by cell. It fits no curve through a
@@ -50,12 +56,6 @@
 // the layers that are metered (weights, context, slack, modules) are compared each
 // on its own, so that what moved has a name. noise.go says how much runs differ,
 // growth.go which terms of the program changed, verdict.go what is said of it.
-//
-// A peak is the maximum over a program, so one sum need not hold everywhere:
-// another place may bind for short sequences, or for more than one sequence
-// (chunked ESMFold copies a tensor of B*L^3 only from batch 2 on). When the sum
-// misses by more than 1 % and holds on one batch, or from some length on, the
-// fit keeps to that part, says so, and its domain ends there.
 //
 // Start reading at Fit, then Model.Predict; sets.go is the choice of terms. For
 // comparisons start at Compare.
