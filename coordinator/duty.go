@@ -89,18 +89,24 @@ func (d *duty) loop(ctx context.Context) error {
 	return nil
 }
 
-// round audits the queue when that is due, plans and carries the plan out. seen
-// is the applied index of the view that was planned from.
+// round audits the queue and looks for new stacks when that is due, plans and
+// carries the plan out, and compares what has settled. seen is the applied index
+// of the view that was planned from.
 func (d *duty) round(ctx context.Context, due bool) (seen uint64, err error) {
 	if due {
 		d.replays.again()
 		d.builds.again()
 		d.fits.again()
-		err = d.audit(ctx)
+		if err = d.audit(ctx); err == nil {
+			err = d.rollouts(ctx)
+		}
 	}
 	view := d.registry.View()
 	if err == nil {
 		err = d.carryOut(ctx, view)
+	}
+	if err == nil {
+		err = d.verdicts(ctx, view, due)
 	}
 	return view.AppliedIndex, err
 }
