@@ -9,7 +9,7 @@ import (
 // a risk no more often than that. One new run a fleet and target: trials are
 // independent.
 func TestQuotaKeepsItsRisk(t *testing.T) {
-	const fleets = 1500
+	const fleets = 800
 	risks := []float64{0.2, 0.05, 0.01}
 	over, spare := map[Target][]int{}, map[Target][]float64{}
 	for seed := range uint64(fleets) {
