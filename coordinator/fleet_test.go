@@ -27,6 +27,7 @@ type replicaOfOne struct {
 	mu      sync.Mutex // guards all below
 	machine *registry.Machine
 	index   uint64
+	began   time.Time     // of the log's time
 	applied chan struct{} // closed at the next entry
 	leading bool
 	turned  chan struct{} // closed when leading changes
@@ -37,7 +38,14 @@ type replicaOfOne struct {
 }
 
 func newReplicaOfOne() *replicaOfOne {
-	return &replicaOfOne{machine: registry.New(), applied: make(chan struct{}), leading: true, turned: make(chan struct{})}
+	return &replicaOfOne{machine: registry.New(), applied: make(chan struct{}), leading: true, turned: make(chan struct{}), began: time.Unix(0, 0)}
+}
+
+// from sets the log's time for entries to come.
+func (r *replicaOfOne) from(began time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.began = began
 }
 
 func (r *replicaOfOne) Propose(ctx context.Context, cmd registry.Command) (registry.Reply, error) {
@@ -64,7 +72,7 @@ func (r *replicaOfOne) Propose(ctx context.Context, cmd registry.Command) (regis
 		return registry.Reply{}, err
 	}
 	r.index++
-	reply := r.machine.Apply(r.index, time.Unix(int64(r.index), 0), cmd)
+	reply := r.machine.Apply(r.index, r.began.Add(time.Duration(r.index)*time.Second), cmd)
 	close(r.applied)
 	r.applied = make(chan struct{})
 	if fault != nil {

@@ -72,6 +72,9 @@ func runsOn(a, b proto.Stack) bool {
 // are there changes neither its cells nor its id.
 func due(v registry.View, order *registry.Sweep, n newcomer, all []newcomer) (*registry.AddSweep, error) {
 	options := matrix.Options{Set: order.Set}
+	if spec, err := matrix.Parse([]byte(order.Source), options); err == nil && spec.GPU != matrix.Installed && spec.GPU != n.stack.GPU {
+		return nil, nil
+	}
 	for _, other := range all {
 		if other.stack.GPU == n.stack.GPU { // the model may be `installed` too
 			options.Installed = append(options.Installed, other.stack)
