@@ -54,6 +54,7 @@ settled.`,
 	f.StringVar(&agent, "agent", "sim", "sim: simulated GPUs of two drivers; gpu: this machine's GPU")
 	f.IntVar(&cfg.Agents, "agents", 0, "number of agents (default 2 simulated or 1 GPU)")
 	f.IntVar(&cfg.Coordinators, "coordinators", 1, "1, or 3 as a raft cluster")
+	f.BoolVar(&cfg.Secure, "secure", false, "guard the API by tokens, and everything by TLS")
 	f.StringVar(&cfg.DataDir, "data-dir", "", "keep all data here (default: temporary, removed at the end)")
 	f.StringVar(&python, "python", "python3", "interpreter with torch and transformers, for --agent gpu")
 	f.StringVar(&pythonPath, "python-path", "", "folder with your own workload's module, for --agent gpu")
@@ -80,11 +81,15 @@ func (a *app) runDev(ctx context.Context, cfg devfleet.Config, source []byte, se
 	case <-fleet.Ready():
 	}
 	if source == nil {
-		fmt.Fprintf(a.err, "fleet is up; use it with:\n  export OOMFLEET_SERVER=%s\nlogs: %s\nend it with Ctrl-C\n", fleet.API(), fleet.Logs())
+		fmt.Fprintf(a.err, "fleet is up; use it with:\n  export OOMFLEET_SERVER=%s\n", fleet.API())
+		if cfg.Secure {
+			fmt.Fprintf(a.err, "  export %s=%s %s=%s\n", envTokenFile, fleet.TokenFile(), envCA, fleet.CAFile())
+		}
+		fmt.Fprintf(a.err, "logs: %s\nend it with Ctrl-C\n", fleet.Logs())
 		return <-ended
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- a.submitAndFollow(ctx, fleet.API(), cfg.Agent, source, set) }()
+	go func() { failed <- a.submitAndFollow(ctx, fleet, cfg.Agent, source, set) }()
 	select {
 	case err := <-ended: // the fleet broke under the sweep; its error says why
 		cancel()
@@ -101,9 +106,16 @@ func (a *app) runDev(ctx context.Context, cfg devfleet.Config, source []byte, se
 	}
 }
 
-func (a *app) submitAndFollow(ctx context.Context, server string, agent devfleet.AgentKind, source []byte, set []string) error {
-	client, err := api.NewClient(server)
+func (a *app) submitAndFollow(ctx context.Context, fleet *devfleet.Fleet, agent devfleet.AgentKind, source []byte, set []string) error {
+	client, err := api.NewClient(fleet.API())
 	if err != nil {
+		return err
+	}
+	access, err := fleet.Access()
+	if err != nil {
+		return err
+	}
+	if client, err = client.With(access); err != nil {
 		return err
 	}
 	origin := proto.OriginSimulated

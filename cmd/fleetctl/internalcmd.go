@@ -49,6 +49,8 @@ func (a *app) s3Command() *cobra.Command {
 	}}
 	c.Flags().StringVar(&cfg.Dir, "dir", "", "data folder")
 	c.Flags().StringVar(&cfg.Addr, "addr", "", "host:port")
+	c.Flags().StringVar(&cfg.CertFile, "cert", "", "PEM file of the certificate, for TLS")
+	c.Flags().StringVar(&cfg.KeyFile, "key", "", "PEM file of its key")
 	return c
 }
 

@@ -2,9 +2,7 @@ package main
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 
@@ -111,22 +109,4 @@ func raftTLS(fleet *config.Fleet) (*tls.Config, error) {
 		return nil, wrongInput(fmt.Errorf("raft: %w", err))
 	}
 	return cfg, nil
-}
-
-// seedAt returns the public half of the seed in a file, and draws one if there
-// is no such file.
-func seedAt(path string) (public string, err error) {
-	seed, err := secret.ReadFile(path)
-	if err == nil {
-		public, err = natsq.PublicNKey(seed)
-		return public, wrongInput(err)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return "", wrongInput(err)
-	}
-	seed, public, err = natsq.NewNKey()
-	if err != nil {
-		return "", err
-	}
-	return public, writePrivate(path, seed.Reveal())
 }

@@ -57,9 +57,9 @@ func (a *app) makeNKey(f nkeyFlags) error {
 	if err != nil {
 		return err
 	}
-	public, err := seedAt(f.out)
+	public, err := natsq.EnsureSeed(f.out)
 	if err != nil {
-		return err
+		return wrongInput(err)
 	}
 	user := natsq.CoordinatorUser(public)
 	if f.role == "agent" {

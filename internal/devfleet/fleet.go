@@ -47,6 +47,9 @@ type Config struct {
 	Coordinators int
 	// Lease is config.Queue.Lease.
 	Lease time.Duration
+	// Secure guards the API by tokens and everything by TLS, as if the fleet
+	// left this machine. The queue has users in any case.
+	Secure bool
 	// AgentArgs and AgentEnv are added to every agent's.
 	AgentArgs []string
 	AgentEnv  []string
@@ -161,8 +164,11 @@ func (f *Fleet) startAll(ctx context.Context, s *stage) error {
 	if err := f.makeKeys(); err != nil {
 		return err
 	}
-	queue := s.start(ctx, f.serverSpec("queue", "nats", nil))
-	traces := s.start(ctx, f.serverSpec("s3", "s3", f.keys))
+	if err := f.makeGuards(); err != nil {
+		return err
+	}
+	queue := s.start(ctx, f.serverSpec("queue", "nats", nil, f.queueFlags()...))
+	traces := s.start(ctx, f.serverSpec("s3", "s3", f.keys, f.tlsFlags()...))
 	queueURL, err := queue.awaitReady(ctx)
 	if err != nil {
 		return err
@@ -172,10 +178,8 @@ func (f *Fleet) startAll(ctx context.Context, s *stage) error {
 		return err
 	}
 	f.conf = config.Fleet{APIVersion: config.APIVersion, Queue: config.Queue{URL: queueURL, Lease: f.cfg.Lease},
-		Traces: config.Traces{URL: "http://" + s3Addr, Bucket: "oomfleet", Region: "us-east-1"}}
-	if f.cfg.Agent == AgentSim {
-		f.conf.Simulated = []config.SimulatedDriver{{Driver: RecordedDriver}, {Driver: SyntheticDriver, ContextOffset: SyntheticOffset}}
-	}
+		Traces: config.Traces{URL: f.scheme() + s3Addr, Bucket: "oomfleet", Region: "us-east-1"}, Simulated: f.simulated()}
+	f.guardConfig()
 	if err := f.placeCoordinators(); err != nil {
 		return err
 	}
@@ -210,7 +214,7 @@ func (f *Fleet) placeCoordinators() error {
 			return err
 		}
 		id := string(rune('a' + i))
-		f.conf.Coordinators = append(f.conf.Coordinators, config.Coordinator{ID: id, Raft: raft, API: "http://" + api,
+		f.conf.Coordinators = append(f.conf.Coordinators, config.Coordinator{ID: id, Raft: raft, API: f.scheme() + api,
 			DataDir: filepath.Join(f.dir, "coordinator-"+id)})
 	}
 	return nil
@@ -236,10 +240,10 @@ func (f *Fleet) makeKeys() error {
 	return nil
 }
 
-func (f *Fleet) serverSpec(name, sub string, env []string) spec {
+func (f *Fleet) serverSpec(name, sub string, env []string, flags ...string) spec {
 	folder := filepath.Join(f.dir, name)
 	return spec{name: name, env: env, args: func(address string) []string {
-		args := []string{"internal", sub, "--dir", folder}
+		args := append([]string{"internal", sub, "--dir", folder}, flags...)
 		if address != "" {
 			args = append(args, "--addr", hostPort(address))
 		}
@@ -260,13 +264,14 @@ func (f *Fleet) agentSpec(i int) spec {
 		args = append(args, "--sim", "--sim-driver", driver, "--sim-card", fmt.Sprint(i))
 	}
 	args = append(args, f.cfg.AgentArgs...)
-	return spec{name: fmt.Sprintf("agent-%d", i), env: append(f.cfg.AgentEnv[:len(f.cfg.AgentEnv):len(f.cfg.AgentEnv)], f.keys...),
+	env := append(f.cfg.AgentEnv[:len(f.cfg.AgentEnv):len(f.cfg.AgentEnv)], f.keys...)
+	return spec{name: agentName(i), env: append(env, config.EnvQueueKeyFile+"="+f.keyFile(agentName(i)+".nk")),
 		args: func(string) []string { return args }}
 }
 
 // hostPort is an address without its scheme.
 func hostPort(address string) string {
-	for _, scheme := range []string{"nats://", "http://"} {
+	for _, scheme := range []string{"nats://", "tls://", "http://", "https://"} {
 		if len(address) > len(scheme) && address[:len(scheme)] == scheme {
 			return address[len(scheme):]
 		}

@@ -27,7 +27,11 @@ func (w *world) waitingReports() uint64 {
 // results is the state of the stream of reports.
 func (w *world) results() jetstream.StreamState {
 	w.t.Helper()
-	nc, err := nats.Connect(w.conf.Queue.URL)
+	who, err := nats.NkeyOptionFromSeed(w.keyFile("coordinator.nk"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	nc, err := nats.Connect(w.conf.Queue.URL, who)
 	if err != nil {
 		w.t.Fatal(err)
 	}

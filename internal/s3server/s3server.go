@@ -44,6 +44,11 @@ type Config struct {
 	// AccessKey and SecretKey are the only credentials that are accepted.
 	AccessKey string
 	SecretKey string
+	// CertFile and KeyFile are PEM files; with them only TLS is spoken.
+	CertFile, KeyFile string
+	// AccountsDir, if not empty, keeps further accounts, whom the policy of a
+	// bucket may let do some of what the keys above can.
+	AccountsDir string
 	// Region is the region that clients must name; empty is us-east-1.
 	Region string
 	// Ready is called once, from another goroutine, when the server listens:
@@ -105,6 +110,9 @@ func serve(ctx context.Context, config Config, dir string) error {
 		RootUserAccess:    config.AccessKey,
 		RootUserSecret:    config.SecretKey,
 		Region:            config.Region,
+		CertFile:          config.CertFile,
+		KeyFile:           config.KeyFile,
+		IAMDir:            config.AccountsDir,
 		Ports:             []string{addr},
 		MaxConnections:    1024,
 		MaxRequests:       512,

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/oomfleet/oomfleet/internal/secret"
 )
@@ -75,4 +77,31 @@ func checksum(data []byte) uint16 {
 		}
 	}
 	return sum
+}
+
+// EnsureSeed returns the public half of the seed in a file. Without such a file
+// it draws a seed and writes it there, for the owner alone.
+func EnsureSeed(path string) (public string, err error) {
+	seed, err := secret.ReadFile(path)
+	if err == nil {
+		if public, err = PublicNKey(seed); err != nil {
+			return "", fmt.Errorf("%s: %w", path, err)
+		}
+		return public, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if seed, public, err = NewNKey(); err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("write the seed: %w", err)
+	}
+	_, err = fmt.Fprintln(f, seed.Reveal())
+	if err := errors.Join(err, f.Close()); err != nil {
+		return "", fmt.Errorf("write the seed: %w", err)
+	}
+	return public, nil
 }
