@@ -126,7 +126,7 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 	if err != nil {
 		return err
 	}
-	handler, err := api.New(api.Deps{ID: me.ID, Version: thisBuild().Version, Sweeps: service, Registry: node, Traces: store, Agents: q,
+	handler, err := api.New(api.Deps{ID: me.ID, Version: thisBuild().Version, Sweeps: service, Registry: node, Traces: store, Agents: q, Imports: service,
 		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Tokens: guards.tokens, Peers: guards.peers, Log: log})
 	if err != nil {
 		return err

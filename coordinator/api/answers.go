@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,8 +18,7 @@ import (
 // CoefficientList is the answer of the coefficients.
 type CoefficientList struct {
 	Coefficients []proto.Coefficients `json:"coefficients"`
-	AppliedIndex uint64               `json:"applied_index"`
-	Role         string               `json:"role"`
+	Position
 }
 
 // coefficientQuery filters coefficients; an empty field matches all.
@@ -54,14 +54,9 @@ type quotaQuery struct {
 func (s *server) registerAnswers(h huma.API) {
 	huma.Register(h, huma.Operation{OperationID: "coefficients", Method: http.MethodGet, Path: "/v1/coefficients", Summary: "Fitted coefficients"},
 		func(_ context.Context, q *coefficientQuery) (*body[CoefficientList], error) {
-			view := s.Registry.View()
-			out := CoefficientList{Coefficients: []proto.Coefficients{}, AppliedIndex: view.AppliedIndex, Role: s.role()}
-			keys := make([]registry.GroupKey, 0, len(view.Coefficients))
-			for k := range view.Coefficients {
-				keys = append(keys, k)
-			}
-			slices.SortFunc(keys, registry.GroupKey.Compare)
-			for _, k := range keys {
+			view, at := s.look()
+			out := CoefficientList{Coefficients: []proto.Coefficients{}, Position: at}
+			for _, k := range slices.SortedFunc(maps.Keys(view.Coefficients), registry.GroupKey.Compare) {
 				for _, c := range view.Coefficients[k].Models {
 					if q.matches(k, c) {
 						out.Coefficients = append(out.Coefficients, c)

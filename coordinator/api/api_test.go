@@ -254,8 +254,9 @@ func TestOpenAPI(t *testing.T) {
 	if !strings.HasPrefix(doc.OpenAPI, "3.1") {
 		t.Errorf("version %s", doc.OpenAPI)
 	}
-	want := []string{"/healthz", "/metrics", "/v1/agents", "/v1/coefficients", "/v1/quota", "/v1/status", "/v1/sweeps", "/v1/sweeps/{id}",
-		"/v1/sweeps/{id}/cancel", "/v1/traces", "/v1/traces/{digest}"}
+	want := strings.Fields("/healthz /metrics /readyz /v1/agents /v1/backup /v1/boundaries /v1/boundaries/{cell}/history /v1/coefficients " +
+		"/v1/coefficients/history /v1/programs /v1/quota " +
+		"/v1/restore /v1/status /v1/sweeps /v1/sweeps/{id} /v1/sweeps/{id}/cancel /v1/traces /v1/traces/{digest} /v1/watch")
 	if paths := slices.Sorted(maps.Keys(doc.Paths)); !slices.Equal(paths, want) {
 		t.Errorf("paths %v, want %v", paths, want)
 	}
@@ -265,7 +266,10 @@ func TestOpenAPI(t *testing.T) {
 				t.Errorf("%s %s: an error is %q", method, path, ref)
 			}
 			// What is named is there: the mux itself answers in plain text.
-			url := server.URL + strings.NewReplacer("{id}", "none", "{digest}", strings.Repeat("0", 64)).Replace(path)
+			url := server.URL + strings.NewReplacer("{id}", "none", "{cell}", "none", "{digest}", strings.Repeat("0", 64)).Replace(path)
+			if path == "/v1/watch" {
+				url += "?kinds=none" // else it has no end
+			}
 			if got := c.request(strings.ToUpper(method), url, ""); strings.Contains(got.body, "404 page not found") || got.status == 405 {
 				t.Errorf("%s %s: %d %s", method, path, got.status, got.body)
 			}

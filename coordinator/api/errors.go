@@ -25,6 +25,10 @@ const (
 	CodeBadToken    = "bad_token"
 	CodeStaleToken  = "stale_token"
 	CodeForbidden   = "forbidden"
+	CodeTooOld      = "too_old"
+	CodeNotEmpty    = "not_empty"
+	CodeBadBackup   = "bad_backup"
+	CodeTooMany     = "too_many"
 )
 
 // Problem is the body of every error answer.

@@ -3,9 +3,11 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
 // hopHeader marks a request that a follower has passed on already.
@@ -15,28 +17,41 @@ const hopHeader = "Oomfleet-Forwarded-By"
 const maxBody = 4 << 20
 
 // forward passes writes that reach a follower on to the leader, once. Reads are
-// answered here.
+// answered here, or passed on where they ask for what only the leader knows.
 func (s *server) forward(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet || r.Method == http.MethodHead || s.leads() {
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			r.Body = http.MaxBytesReader(w, r.Body, limit(r))
 			next.ServeHTTP(w, r)
 			return
 		}
-		leader := s.Registry.LeaderID()
-		member, known := s.Registry.View().Members[leader]
-		if leader == "" || !known || r.Header.Get(hopHeader) != "" {
-			writeProblem(w, problem(http.StatusServiceUnavailable, CodeNoLeader, "the coordinators are choosing a leader; try again in a second"))
-			return
-		}
-		s.pass(w, r, member.API)
+		s.toLeader(w, r)
 	})
 }
 
+// limit is how much a request may send.
+func limit(r *http.Request) int64 {
+	if r.URL.Path == restorePath {
+		return maxBackup
+	}
+	return maxBody
+}
+
+// toLeader passes a request on, unless it was passed on already.
+func (s *server) toLeader(w http.ResponseWriter, r *http.Request) {
+	leader := s.Registry.LeaderID()
+	member, known := s.Registry.View().Members[leader]
+	if leader == "" || !known || r.Header.Get(hopHeader) != "" {
+		writeProblem(w, noLeader())
+		return
+	}
+	s.pass(w, r, member.API)
+}
+
 func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit(r)))
 	if err != nil {
-		writeProblem(w, problem(http.StatusRequestEntityTooLarge, CodeBadRequest, "the request is larger than 4 MiB"))
+		writeProblem(w, problem(http.StatusRequestEntityTooLarge, CodeBadRequest, fmt.Sprintf("the request is larger than %d MiB", limit(r)>>20)))
 		return
 	}
 	target, err := url.JoinPath(base, r.URL.EscapedPath())
@@ -69,7 +84,11 @@ func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
 		return
 	}
 	defer answer.Body.Close()
-	w.Header().Set("Content-Type", answer.Header.Get("Content-Type"))
+	for name, values := range answer.Header {
+		if name == "Content-Type" || strings.HasPrefix(name, "Oomfleet-") {
+			w.Header()[name] = values
+		}
+	}
 	w.WriteHeader(answer.StatusCode)
 	io.Copy(w, answer.Body)
 }

@@ -1,8 +1,10 @@
 package api_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -37,8 +39,14 @@ type cluster struct {
 	machine *registry.Machine
 	index   uint64
 	leader  string
-	// believes overrides who a node takes for the leader.
+	// believes overrides who a node takes for the leader, ages how old it says
+	// that it is, and behind whether it has not caught up.
 	believes map[string]string
+	ages     map[string]time.Duration
+	behind   map[string]bool
+	watch    api.WatchLimits // of servers that are started
+	// changed is closed at the next entry.
+	changed chan struct{}
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -52,7 +60,8 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	return &cluster{T: t, queue: q, traces: trace.NewStore(driver), machine: registry.New(), leader: "n1", believes: map[string]string{}}
+	return &cluster{T: t, queue: q, traces: trace.NewStore(driver), machine: registry.New(), leader: "n1", believes: map[string]string{},
+		ages: map[string]time.Duration{}, behind: map[string]bool{}, changed: make(chan struct{})}
 }
 
 func (c *cluster) believe(node, leader string) {
@@ -82,11 +91,63 @@ func (r replica) Propose(ctx context.Context, cmd registry.Command) (registry.Re
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.index++
+	defer r.wakeLocked()
 	return r.machine.Apply(r.index, time.Unix(int64(r.index), 0), cmd), nil
 }
 
-func (r replica) View() registry.View            { return r.machine.View() }
-func (r replica) Changed(uint64) <-chan struct{} { return nil }
+func (c *cluster) wakeLocked() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+func (r replica) View() registry.View { return r.machine.View() }
+
+func (r replica) Changed(after uint64) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.machine.View().AppliedIndex > after {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	return r.changed
+}
+
+func (r replica) Consistent(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leader != r.id { // the truth, whatever it believes
+		return &registry.NotLeaderError{Leader: r.leader}
+	}
+	return nil
+}
+
+func (r replica) Standing() (time.Duration, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ages[r.id], !r.behind[r.id]
+}
+
+func (r replica) Restore(_ context.Context, from io.Reader, force bool) (registry.Restored, error) {
+	backup, err := registry.ReadBackup(from)
+	if err != nil {
+		return registry.Restored{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.machine.View()
+	if !force && !now.Empty() {
+		return registry.Restored{}, registry.ErrNotEmpty
+	}
+	r.index = max(r.index, backup.AppliedIndex) + 100
+	next := backup.Replacing(now, r.index)
+	var file bytes.Buffer
+	if err := errors.Join(next.WriteSnapshot(&file), r.machine.Restore(&file)); err != nil {
+		return registry.Restored{}, err
+	}
+	r.wakeLocked()
+	return registry.Restored{Index: r.index, BackupIndex: backup.AppliedIndex, Cells: len(next.Records), Content: next.Content()}, nil
+}
 
 func (r replica) Leadership() (bool, <-chan struct{}) { return r.LeaderID() == r.id, nil }
 
@@ -117,7 +178,7 @@ func (c *cluster) serve(id string, wrap func(http.Handler) http.Handler) *httpte
 	if err != nil {
 		c.Fatal(err)
 	}
-	handler, err := api.New(api.Deps{ID: id, Version: "v1", Sweeps: service, Registry: node, Traces: c.traces, Agents: c.queue,
+	handler, err := api.New(api.Deps{ID: id, Version: "v1", Sweeps: service, Registry: node, Traces: c.traces, Agents: c.queue, Imports: service, Watch: c.watch,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "oomfleet_up 1\n") })})
 	if err != nil {
 		c.Fatal(err)

@@ -27,6 +27,23 @@ type Registry interface {
 	View() registry.View
 	// LeaderID is the leader's id, empty while none is known.
 	LeaderID() string
+	// Changed returns a channel that is closed once the applied index of View
+	// is above after.
+	Changed(after uint64) <-chan struct{}
+	// Consistent returns once View holds everything that was acknowledged
+	// before; only the leader can, and it fails with registry.ErrNotLeader or
+	// what else keeps it from a majority.
+	Consistent(ctx context.Context) error
+	// Standing is how old View may be, and whether this node has applied what
+	// it had to when it began to lead or to follow.
+	Standing() (age time.Duration, ready bool)
+	// Restore replaces everything by a backup; see raftnode.Node.
+	Restore(ctx context.Context, from io.Reader, force bool) (registry.Restored, error)
+}
+
+// Imports takes coefficients that were made elsewhere; only the leader's can.
+type Imports interface {
+	Import(ctx context.Context, models []proto.Coefficients) (coordinator.ImportReply, error)
 }
 
 // Traces reads the trace store; see trace.Store for how it fails.
@@ -39,7 +56,7 @@ type Agents interface {
 	Agents(ctx context.Context) ([]proto.AgentInfo, error)
 }
 
-// Deps are what the API answers from; all are required but Metrics.
+// Deps are what the API answers from; all down to Agents are required.
 type Deps struct {
 	// ID is this coordinator's, to tell whether it leads.
 	ID       string
@@ -48,6 +65,10 @@ type Deps struct {
 	Registry Registry
 	Traces   Traces
 	Agents   Agents
+	// Imports takes coefficients of other origins; nil refuses them.
+	Imports Imports
+	// Watch bounds those who watch; the zero value is the default.
+	Watch WatchLimits
 	// Metrics is served at /metrics.
 	Metrics http.Handler
 	// Tokens say who may ask; nil lets everybody.
@@ -62,6 +83,7 @@ type Deps struct {
 type server struct {
 	Deps
 	proxy *http.Client
+	feed  feed
 }
 
 // New returns the handler of the whole API. It starts nothing.
@@ -85,22 +107,21 @@ func New(deps Deps) (http.Handler, error) {
 	s.registerSweeps(h)
 	s.registerAnswers(h)
 	s.registerTraces(h, mux)
+	s.registerHistory(h)
+	s.registerImport(h)
+	s.registerWatch(h, mux)
+	s.registerBackup(h, mux)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	document(h, plain{"health", "/healthz", "Whether this process answers", "text/plain", nil})
+	mux.HandleFunc("GET /readyz", s.readyz)
+	document(h, plain{"ready", "/readyz", "Whether this process has caught up and should be asked", "text/plain", nil})
 	if deps.Metrics != nil {
 		mux.Handle("GET /metrics", deps.Metrics)
 		document(h, plain{"metrics", "/metrics", "Metrics for Prometheus", "text/plain", nil})
 	}
 	documentProblems(h)
-	return s.authenticate(s.forward(mux)), nil
+	return s.authenticate(s.forward(s.check(mux, queriesOf(h)))), nil
 }
 
 // leads is whether this node believes that it leads.
 func (s *server) leads() bool { return s.Registry.LeaderID() == s.ID }
-
-func (s *server) role() string {
-	if s.leads() {
-		return "leader"
-	}
-	return "follower"
-}

@@ -15,14 +15,15 @@ import (
 
 // Status is one coordinator's answer about itself and the cluster.
 type Status struct {
-	ID           string            `json:"id"`
-	Role         string            `json:"role"`
-	Leader       string            `json:"leader"`
-	Version      string            `json:"version"`
-	AppliedIndex uint64            `json:"applied_index"`
-	AppliedTime  time.Time         `json:"applied_time"`
-	Hash         string            `json:"state_hash"`
-	Members      []registry.Member `json:"members"`
+	ID string `json:"id"`
+	Position
+	Leader      string    `json:"leader"`
+	Version     string    `json:"version"`
+	AppliedTime time.Time `json:"applied_time"`
+	// Hash is of the whole state, Content of what a backup holds.
+	Hash    string            `json:"state_hash"`
+	Content string            `json:"content_hash"`
+	Members []registry.Member `json:"members"`
 }
 
 // AgentList is the answer of the list of agents.
@@ -33,9 +34,9 @@ type AgentList struct {
 func (s *server) registerStatus(h huma.API) {
 	huma.Register(h, huma.Operation{OperationID: "status", Method: http.MethodGet, Path: "/v1/status", Summary: "This coordinator and its cluster"},
 		func(context.Context, *struct{}) (*body[Status], error) {
-			view := s.Registry.View()
-			out := Status{ID: s.ID, Role: s.role(), Leader: s.Registry.LeaderID(), Version: s.Version,
-				AppliedIndex: view.AppliedIndex, AppliedTime: view.AppliedTime, Hash: view.Hash(), Members: []registry.Member{}}
+			view, at := s.look()
+			out := Status{ID: s.ID, Position: at, Leader: s.Registry.LeaderID(), Version: s.Version,
+				AppliedTime: view.AppliedTime, Hash: view.Hash(), Content: view.Content(), Members: []registry.Member{}}
 			for _, m := range view.Members {
 				out.Members = append(out.Members, m)
 			}

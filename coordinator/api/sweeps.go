@@ -24,9 +24,14 @@ type Submission struct {
 
 // SweepList is the answer of the list of sweeps.
 type SweepList struct {
-	Sweeps       []registry.Summary `json:"sweeps"`
-	AppliedIndex uint64             `json:"applied_index"`
-	Role         string             `json:"role"`
+	Sweeps []registry.Summary `json:"sweeps"`
+	Position
+}
+
+// SweepReport is the answer of one sweep.
+type SweepReport struct {
+	proto.Report
+	AgeSeconds float64 `json:"age_seconds"`
 }
 
 // Cancelled is the answer of a cancel.
@@ -49,19 +54,20 @@ func (s *server) registerSweeps(h huma.API) {
 		})
 	huma.Register(h, huma.Operation{OperationID: "sweeps", Method: http.MethodGet, Path: "/v1/sweeps", Summary: "List sweeps"},
 		func(context.Context, *struct{}) (*body[SweepList], error) {
-			view := s.Registry.View()
-			return &body[SweepList]{SweepList{view.SweepList(), view.AppliedIndex, s.role()}}, nil
+			view, at := s.look()
+			return &body[SweepList]{SweepList{view.SweepList(), at}}, nil
 		})
 	huma.Register(h, huma.Operation{OperationID: "sweep", Method: http.MethodGet, Path: "/v1/sweeps/{id}", Summary: "Where a sweep stands"},
 		func(_ context.Context, in *struct {
 			ID string `path:"id"`
-		}) (*body[proto.Report], error) {
-			report, ok := s.Registry.View().Report(proto.MatrixID(in.ID))
+		}) (*body[SweepReport], error) {
+			view, at := s.look()
+			report, ok := view.Report(proto.MatrixID(in.ID))
 			if !ok {
 				return nil, s.problemOf(coordinator.ErrUnknownSweep)
 			}
-			report.Role = s.role()
-			return &body[proto.Report]{report}, nil
+			report.Role = at.Role
+			return &body[SweepReport]{SweepReport{report, at.AgeSeconds}}, nil
 		})
 	huma.Register(h, huma.Operation{OperationID: "cancel", Method: http.MethodPost, Path: "/v1/sweeps/{id}/cancel", Summary: "Cancel a sweep"},
 		func(ctx context.Context, in *struct {

@@ -29,8 +29,8 @@ type TraceEntry struct {
 
 // TraceList is the answer of the list of traces.
 type TraceList struct {
-	Traces       []TraceEntry `json:"traces"`
-	AppliedIndex uint64       `json:"applied_index"`
+	Traces []TraceEntry `json:"traces"`
+	Position
 }
 
 func (s *server) registerTraces(h huma.API, mux *http.ServeMux) {
@@ -38,11 +38,11 @@ func (s *server) registerTraces(h huma.API, mux *http.ServeMux) {
 		func(_ context.Context, in *struct {
 			Sweep string `query:"sweep" doc:"only traces of this sweep's cells"`
 		}) (*body[TraceList], error) {
-			view := s.Registry.View()
+			view, at := s.look()
 			if in.Sweep != "" && view.Sweeps[proto.MatrixID(in.Sweep)] == nil {
 				return nil, problem(http.StatusNotFound, CodeNotFound, "there is no such sweep; matrix list shows them")
 			}
-			return &body[TraceList]{TraceList{tracesOf(view, proto.MatrixID(in.Sweep)), view.AppliedIndex}}, nil
+			return &body[TraceList]{TraceList{tracesOf(view, proto.MatrixID(in.Sweep)), at}}, nil
 		})
 	mux.HandleFunc("GET /v1/traces/{digest}", s.download)
 	document(h, plain{"trace", "/v1/traces/{digest}", "One trace file, as it is stored", parquetType, []string{"digest"}})

@@ -57,6 +57,9 @@ func AwaitedGroupOf(r *Record) GroupKey {
 	return groupKey(r.Key.Origin, r.Cell.QuotaKind, group)
 }
 
+// KeyOf is the key of the set that coefficients belong to.
+func KeyOf(c proto.Coefficients) GroupKey { return groupKey(c.Origin, c.QuotaKind, c.Group) }
+
 // groupKey is the key for coefficients of a group.
 func groupKey(origin proto.Origin, kind proto.QuotaKind, group proto.Group) GroupKey {
 	if group.Env == nil {

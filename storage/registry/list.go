@@ -30,11 +30,16 @@ func (v View) SweepList() []Summary {
 	})
 	list := make([]Summary, 0, len(sweeps))
 	for _, sweep := range sweeps {
-		counts := v.counts(sweep)
-		list = append(list, Summary{Matrix: proto.MatrixRef{Name: sweep.Name, ID: sweep.ID}, Origin: sweep.Origin,
-			State: v.sweepState(sweep, counts), Counts: counts, Submitted: sweep.Submitted, Rollout: sweep.Rollout})
+		list = append(list, v.Summary(sweep))
 	}
 	return list
+}
+
+// Summary is one sweep as it is listed.
+func (v View) Summary(sweep *Sweep) Summary {
+	counts := v.counts(sweep)
+	return Summary{Matrix: proto.MatrixRef{Name: sweep.Name, ID: sweep.ID}, Origin: sweep.Origin,
+		State: v.sweepState(sweep, counts), Counts: counts, Submitted: sweep.Submitted, Rollout: sweep.Rollout}
 }
 
 func (v View) counts(sweep *Sweep) proto.Counts {
