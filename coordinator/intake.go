@@ -36,6 +36,11 @@ func (c *Coordinator) intake(ctx context.Context) error {
 // logged and acked as well, or it would come again for ever.
 func (c *Coordinator) take(ctx context.Context, report queue.Report) error {
 	result, err := report.Result()
+	if errors.Is(err, queue.ErrForeign) {
+		c.metrics.foreign.Inc()
+		c.log.Error("report speaks for somebody else, it is kept out: look who holds the sender's credential", "error", err)
+		return ack(ctx, report)
+	}
 	if err != nil {
 		c.metrics.unreadable.Inc()
 		c.log.Error("report cannot be read, it is dropped", "error", err)
@@ -74,6 +79,11 @@ func ack(ctx context.Context, report queue.Report) error {
 
 // commit offers the result to the registry and counts what came of it.
 func (c *Coordinator) commit(ctx context.Context, result proto.Result) error {
+	if why := c.foreign(result); why != "" {
+		c.metrics.foreign.Inc()
+		c.log.Error("result is of another stack than its task, it is kept out", "task", result.Task, "agent", result.Agent, "why", why)
+		return nil
+	}
 	result = fitForLog(result)
 	reply, err := c.propose(ctx, registry.Command{TakeResult: &registry.TakeResult{Result: result}})
 	if err != nil {
@@ -87,6 +97,18 @@ func (c *Coordinator) commit(ctx context.Context, result proto.Result) error {
 	c.metrics.results.WithLabelValues(string(result.Outcome)).Inc()
 	c.log.Debug("result taken", "task", result.Task, "cell", result.CellID, "agent", result.Agent, "outcome", result.Outcome)
 	return nil
+}
+
+// foreign says why a result cannot be of an agent that got the task, empty when
+// it can: a task goes to agents of its cell's card model and driver alone, and
+// the queue lets an agent report under its own stack alone. Not even an outcome
+// that teaches nothing is taken from others: it would close the task.
+func (c *Coordinator) foreign(r proto.Result) string {
+	record := c.registry.View().Records[registry.Key{Origin: r.Origin, Cell: r.CellID}]
+	if record == nil || proto.PoolOf(r.Origin, record.Cell.GPU, record.Cell.Driver) == r.Stack.Pool(r.Origin) {
+		return ""
+	}
+	return fmt.Sprintf("the cell is for %s under driver %s, the agent has %s under %s", record.Cell.GPU, record.Cell.Driver, r.Stack.GPU, r.Stack.Driver)
 }
 
 // fitForLog keeps of the evidence what the registry keeps of it; output tails

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -52,6 +53,12 @@ func TestTake(t *testing.T) {
 	}{
 		{name: "accepted", change: func(*fleet, *report) {}, acks: 1, runs: 1, metric: `oomfleet_results_total{outcome="pass"}`},
 		{name: "unreadable", change: func(_ *fleet, r *report) { r.err = errors.New("not JSON") }, acks: 1, metric: "oomfleet_reports_dropped_total"},
+		{name: "forged", change: func(_ *fleet, r *report) { r.err = fmt.Errorf("%w: x", queue.ErrForeign) }, acks: 1, metric: "oomfleet_results_foreign_total"},
+		{name: "another driver", change: func(_ *fleet, r *report) { r.result.Stack.Driver += ".1" }, acks: 1, metric: "oomfleet_results_foreign_total"},
+		{name: "another card", change: func(_ *fleet, r *report) { r.result.Stack.GPU = "NVIDIA A100" }, acks: 1, metric: "oomfleet_results_foreign_total"},
+		{name: "another stack, teaching nothing", change: func(_ *fleet, r *report) {
+			r.result.Stack.Driver, r.result.Outcome = "1", proto.OutcomeWrongStack
+		}, acks: 1, metric: "oomfleet_results_foreign_total"},
 		{name: "old fence", change: func(_ *fleet, r *report) { r.result.Fence++ }, acks: 1, metric: "oomfleet_results_late_total"},
 		{name: "other protocol", change: func(_ *fleet, r *report) { r.result.Protocol++ }, acks: 1, metric: "oomfleet_results_late_total"},
 		{name: "unknown outcome", change: func(_ *fleet, r *report) { r.result.Outcome = "melted" }, acks: 1, runs: 1, metric: `oomfleet_results_total{outcome="agent_fault"}`},

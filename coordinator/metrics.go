@@ -25,10 +25,9 @@ const (
 // metrics are what this node counts itself; the rest is read off its replica
 // whenever it is asked (replica).
 type metrics struct {
-	issued        *prometheus.CounterVec
-	results       *prometheus.CounterVec
-	late          prometheus.Counter
-	unreadable    prometheus.Counter
+	issued  *prometheus.CounterVec
+	results *prometheus.CounterVec
+	refusedReports
 	replays       *prometheus.CounterVec
 	replaySeconds prometheus.Histogram
 	builds        *prometheus.CounterVec
@@ -37,6 +36,11 @@ type metrics struct {
 	removed       prometheus.Counter
 	rollouts      *prometheus.CounterVec
 	comparisons   *prometheus.CounterVec
+}
+
+// refusedReports count the results that changed nothing.
+type refusedReports struct {
+	late, unreadable, foreign prometheus.Counter
 }
 
 // newMetrics builds the metrics and registers them; nil registers nowhere.
@@ -59,9 +63,11 @@ func newMetrics(to prometheus.Registerer, reg Registry) (*metrics, error) {
 		issued: vec("tasks_issued_total", "Tasks issued by this node as the leader, by kind.", "kind",
 			string(proto.TaskRecord), string(proto.TaskProbe)),
 		results: vec("results_total", "Results accepted by this node as the leader, by outcome.", "outcome", outcomes...),
-		late:    counter("results_late_total", "Results that matched no open task: doubled, cancelled, or under an old fence."),
-		unreadable: counter("reports_dropped_total",
-			"Reports that could not be decoded or were larger than the registry takes."),
+		refusedReports: refusedReports{
+			late:       counter("results_late_total", "Results that matched no open task: doubled, cancelled, or under an old fence."),
+			unreadable: counter("reports_dropped_total", "Reports that could not be decoded or were larger than the registry takes."),
+			foreign:    counter("results_foreign_total", "Results whose sender may not speak for that agent, or is of another stack than the task."),
+		},
 		replays: vec("replays_total", "Recordings and programs replayed by this node, by what came of it.", "result",
 			replayPredicted, replayRefused, replayFailed),
 		replaySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -82,7 +88,7 @@ func newMetrics(to prometheus.Registerer, reg Registry) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.issued, m.results, m.late, m.unreadable, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.rollouts, m.comparisons, newReplica(reg),
+		m.issued, m.results, m.late, m.unreadable, m.foreign, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.rollouts, m.comparisons, newReplica(reg),
 	} {
 		if err := to.Register(c); err != nil {
 			return nil, err

@@ -93,7 +93,8 @@ func (a *app) runAgent(ctx context.Context, fleet *config.Fleet, f agentFlags) (
 		return err
 	}
 	defer func() { err = errors.Join(err, prober.Close()) }()
-	store, err := openTraces(ctx, fleet.Traces)
+	host, _ := os.Hostname() // shown only; an agent without a name is one all the same
+	store, err := openTraces(ctx, fleet.Traces, "agent "+host+" "+f.workDir)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,6 @@ func (a *app) runAgent(ctx context.Context, fleet *config.Fleet, f agentFlags) (
 	}
 	defer q.Close()
 	reg := metrics()
-	host, _ := os.Hostname() // shown only; an agent without a name is one all the same
 	service, err := agent.New(agent.Config{WorkDir: f.workDir, Host: host, PID: os.Getpid(), Version: thisBuild().Version},
 		agent.Deps{Queue: q, Prober: prober, Traces: store, Log: log, Metrics: reg})
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/oomfleet/oomfleet/coordinator"
 	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/internal/config"
+	"github.com/oomfleet/oomfleet/internal/secret"
 	"github.com/oomfleet/oomfleet/queue/natsq"
 	"github.com/oomfleet/oomfleet/storage/raftnode"
 	"github.com/oomfleet/oomfleet/storage/trace"
@@ -63,27 +64,48 @@ in the file, start one of each --id; any one of them may be lost.`,
 	return c
 }
 
-// openTraces opens the trace store of a configuration and tries it.
-func openTraces(ctx context.Context, t config.Traces) (*trace.Store, error) {
-	var driver trace.Driver
-	var err error
-	if t.URL != "" && (os.Getenv(config.EnvAccessKey) == "" || os.Getenv(config.EnvSecretKey) == "") {
-		return nil, usagef("the trace store's keys are missing: set $%s and $%s", config.EnvAccessKey, config.EnvSecretKey)
+// openTraces opens the trace store of a configuration and tries it. agent, if
+// not empty, is the name of one: its keys may do no more than put and read
+// traces, so it lists and deletes nothing.
+func openTraces(ctx context.Context, t config.Traces, agent string) (*trace.Store, error) {
+	driver, err := traceDriver(ctx, t, agent != "")
+	if err != nil {
+		return nil, err
 	}
-	if t.Dir != "" {
-		driver, err = dir.New(t.Dir)
+	store := trace.NewStore(driver)
+	if agent != "" {
+		err = store.CanaryPut(ctx, agent)
 	} else {
-		driver, err = s3x.Open(ctx, s3x.Config{URL: t.URL, Bucket: t.Bucket, Region: t.Region, CAFile: t.CAFile,
-			AccessKey: os.Getenv(config.EnvAccessKey), SecretKey: os.Getenv(config.EnvSecretKey)})
+		err = store.Canary(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("try the trace store: %w", err)
+	}
+	return store, nil
+}
+
+func traceDriver(ctx context.Context, t config.Traces, agent bool) (driver trace.Driver, err error) {
+	access, key := os.Getenv(config.EnvAccessKey), secret.Of(os.Getenv(config.EnvSecretKey))
+	switch {
+	case t.Dir != "":
+		driver, err = dir.New(t.Dir)
+	case access == "" || key.Empty():
+		return nil, usagef("the trace store's keys are missing: set $%s and $%s", config.EnvAccessKey, config.EnvSecretKey)
+	default:
+		var s3 *s3x.Driver
+		s3, err = s3x.New(s3x.Config{URL: t.URL, Bucket: t.Bucket, Region: t.Region, CAFile: t.CAFile, AccessKey: access, SecretKey: key.Reveal()})
+		if err == nil {
+			err = s3.EnsureBucket(ctx)
+		}
+		if agent && errors.Is(err, trace.ErrRefused) && s3 != nil {
+			err = nil // it may not make buckets; whether it may do its own part, its canary says
+		}
+		driver = s3
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the trace store: %w: look at traces in the configuration, and at $%s and $%s", err, config.EnvAccessKey, config.EnvSecretKey)
 	}
-	store := trace.NewStore(driver)
-	if err := store.Canary(ctx); err != nil {
-		return nil, fmt.Errorf("try the trace store: %w", err)
-	}
-	return store, nil
+	return driver, nil
 }
 
 // metrics returns a registry of its own with the process's numbers in it.
@@ -97,7 +119,7 @@ func metrics() *prometheus.Registry {
 func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config.Coordinator, ready func()) (err error) {
 	log := a.logger().With("component", "coordinator", "id", me.ID)
 	reg := metrics()
-	store, err := openTraces(ctx, fleet.Traces)
+	store, err := openTraces(ctx, fleet.Traces, "")
 	if err != nil {
 		return err
 	}

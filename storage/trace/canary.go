@@ -48,3 +48,15 @@ func (s *Store) listed(ctx context.Context, key string) error {
 	}
 	return errors.New("trace store canary: list: the new object is missing")
 }
+
+// CanaryPut is Canary for those who may put and read objects and nothing else:
+// it stores one small object under the caller's name, the same at every call,
+// and reads it back.
+func (s *Store) CanaryPut(ctx context.Context, who string) error {
+	content := []byte("oomfleet canary of " + who + "\n")
+	digest := DigestOf(content)
+	if err := s.put(ctx, canaryPrefix+string(digest)+".txt", digest, content); err != nil {
+		return fmt.Errorf("trace store canary: put and read back: %w", err)
+	}
+	return nil
+}

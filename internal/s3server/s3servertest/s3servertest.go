@@ -39,6 +39,8 @@ type Options struct {
 	Dir string
 	// Addr is empty for a free port of the loopback interface.
 	Addr string
+	// AccountsDir keeps further accounts; empty for none.
+	AccountsDir string
 	// DiskBytes, when not 0, mounts an empty disk of that size on Dir, seen by
 	// the child alone.
 	DiskBytes int64
@@ -76,7 +78,7 @@ func child(options Options) error {
 		cancel()
 	}()
 	return s3server.Run(ctx, s3server.Config{
-		Dir: options.Dir, Addr: options.Addr, AccessKey: AccessKey, SecretKey: SecretKey,
+		Dir: options.Dir, Addr: options.Addr, AccessKey: AccessKey, SecretKey: SecretKey, AccountsDir: options.AccountsDir,
 		Ready: func(addr string) { fmt.Fprintln(report, addr) },
 	})
 }
