@@ -1,10 +1,8 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -88,6 +86,31 @@ func (c *Client) Quota(ctx context.Context, question url.Values) (Recommendation
 	return ask[Recommendation](ctx, c, http.MethodGet, "/v1/quota?"+question.Encode(), nil)
 }
 
+// CoefficientHistory reads coefficients by revision; see historyQuery.
+func (c *Client) CoefficientHistory(ctx context.Context, filter url.Values) (CoefficientHistory, error) {
+	return ask[CoefficientHistory](ctx, c, http.MethodGet, "/v1/coefficients/history?"+filter.Encode(), nil)
+}
+
+// Boundaries reads the boundaries of settled cells; see boundaryQuery.
+func (c *Client) Boundaries(ctx context.Context, filter url.Values) (BoundaryList, error) {
+	return ask[BoundaryList](ctx, c, http.MethodGet, "/v1/boundaries?"+filter.Encode(), nil)
+}
+
+// BoundaryHistory reads what one cell was settled as; see cellQuery.
+func (c *Client) BoundaryHistory(ctx context.Context, cell proto.CellID, filter url.Values) (BoundaryHistory, error) {
+	return ask[BoundaryHistory](ctx, c, http.MethodGet, "/v1/boundaries/"+url.PathEscape(string(cell))+"/history?"+filter.Encode(), nil)
+}
+
+// Programs lists the programs of families; see programQuery.
+func (c *Client) Programs(ctx context.Context, filter url.Values) (ProgramList, error) {
+	return ask[ProgramList](ctx, c, http.MethodGet, "/v1/programs?"+filter.Encode(), nil)
+}
+
+// Import commits coefficients of origin imported.
+func (c *Client) Import(ctx context.Context, models []proto.Coefficients) (coordinator.ImportReply, error) {
+	return ask[coordinator.ImportReply](ctx, c, http.MethodPost, "/v1/coefficients", Import{models})
+}
+
 // Traces lists recorded traces, of one sweep or of all.
 func (c *Client) Traces(ctx context.Context, sweep proto.MatrixID) (TraceList, error) {
 	return ask[TraceList](ctx, c, http.MethodGet, "/v1/traces?sweep="+url.QueryEscape(string(sweep)), nil)
@@ -95,7 +118,7 @@ func (c *Client) Traces(ctx context.Context, sweep proto.MatrixID) (TraceList, e
 
 // Trace streams a trace file; the caller closes it and checks the digest.
 func (c *Client) Trace(ctx context.Context, digest proto.Digest) (io.ReadCloser, error) {
-	answer, err := c.do(ctx, http.MethodGet, "/v1/traces/"+url.PathEscape(string(digest)), nil)
+	answer, err := c.do(ctx, request{method: http.MethodGet, path: "/v1/traces/" + url.PathEscape(string(digest)), accept: parquetType})
 	if err != nil {
 		return nil, err
 	}
@@ -110,60 +133,13 @@ func ask[T any](ctx context.Context, c *Client, method, path string, in any) (ou
 			return out, fmt.Errorf("encode the request: %w", err)
 		}
 	}
-	answer, err := c.do(ctx, method, path, text)
+	answer, err := c.do(ctx, request{method: method, path: path, body: text, accept: documentType})
 	if err != nil {
 		return out, err
 	}
 	defer answer.Body.Close()
 	if err := json.NewDecoder(answer.Body).Decode(&out); err != nil {
-		return out, fmt.Errorf("the coordinator's answer is not the document that was asked for: %w", err)
+		return out, fmt.Errorf("the answer of %s is not the document that was asked for: %w", answer.Request.URL.Host, err)
 	}
 	return out, nil
-}
-
-// do sends a request to the coordinators in turn until one answers.
-func (c *Client) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	var last error
-	first := int(c.first.Load())
-	for i := range c.bases {
-		n := (first + i) % len(c.bases)
-		req, err := http.NewRequestWithContext(ctx, method, c.bases[n]+path, bytes.NewReader(body))
-		if err != nil {
-			return nil, fmt.Errorf("make the request: %w", err)
-		}
-		if len(body) > 0 {
-			req.Header.Set("Content-Type", "application/json")
-		}
-		show(req, c.token)
-		answer, err := c.http.Do(req)
-		if err != nil && ctx.Err() != nil {
-			return nil, fmt.Errorf("ask the coordinator at %s: %w", c.bases[n], ctx.Err())
-		}
-		if err != nil {
-			last = fmt.Errorf("no coordinator answers at %s: is it running? (%w)", c.bases[n], errors.Unwrap(err))
-			continue
-		}
-		if answer.StatusCode < 300 {
-			c.first.Store(int32(n))
-			return answer, nil
-		}
-		p := readProblem(answer)
-		if p.status < http.StatusInternalServerError {
-			return nil, p
-		}
-		last = p // another one may know the leader, or reach what this one cannot
-	}
-	return nil, last
-}
-
-func readProblem(answer *http.Response) *Problem {
-	defer answer.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-	p := &Problem{status: answer.StatusCode}
-	if json.Unmarshal(text, p) == nil && p.Message != "" {
-		return p
-	}
-	// Not one of ours: something stands in between.
-	p.Code, p.Message = CodeUnavailable, fmt.Sprintf("the coordinator answered %s", answer.Status)
-	return p
 }
