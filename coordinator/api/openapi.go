@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/oomfleet/oomfleet/coordinator/diff"
 	"github.com/oomfleet/oomfleet/matrix"
 )
 
@@ -40,10 +41,17 @@ func documentProblems(h huma.API) {
 	}
 }
 
-// schemaName keeps the two kinds of problem apart.
+// schemaName keeps types of one name apart: the two kinds of problem, and the
+// parts of a comparison, which are cells, groups and stacks too.
 func schemaName(t reflect.Type, hint string) string {
 	if t == reflect.TypeFor[matrix.Problem]() {
 		return "MatrixProblem"
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Name() != "" && t.PkgPath() == reflect.TypeFor[diff.Document]().PkgPath() {
+		return "Diff" + t.Name()
 	}
 	return huma.DefaultSchemaNamer(t, hint)
 }

@@ -1,6 +1,8 @@
 package diff
 
 import (
+	"math"
+
 	"github.com/oomfleet/oomfleet/fit"
 	"github.com/oomfleet/oomfleet/proto"
 )
@@ -124,10 +126,18 @@ type Repeat struct {
 	// More is how many recordings each side needs beside what it has, as far
 	// as the noise that was seen tells.
 	More int `json:"more"`
+	// Runs is how many recordings the side with fewer has.
+	Runs int `json:"runs"`
 	// HalfNow and HalfThen are half the widest interval of the cell now, and
 	// as it is expected with More; 0 where nothing tells yet how runs differ.
 	HalfNow  proto.Bytes `json:"half_width_now_bytes,omitempty"`
 	HalfThen proto.Bytes `json:"half_width_then_bytes,omitempty"`
+}
+
+// Half is half the width that the widest interval is expected to have after so
+// many repeats: it narrows with the root of the runs.
+func (r Repeat) Half(repeats int) proto.Bytes {
+	return proto.Bytes(float64(r.HalfNow) * math.Sqrt(float64(r.Runs)/float64(r.Runs+repeats)))
 }
 
 // Jobs is what a comparison means for those who run under quotas.

@@ -2,7 +2,6 @@ package diff
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/oomfleet/oomfleet/fit"
@@ -133,21 +132,19 @@ func all(parts []proto.VerdictWord) proto.VerdictWord {
 const unknownWidth = 1 << 60
 
 // repeatOf says what more recordings of a cell would do to its widest interval
-// that is undecided: it narrows with the root of the runs.
+// that is undecided.
 func repeatOf(c Cell, p pair, more int) Repeat {
-	r := Repeat{Before: c.Before, After: c.After, Cell: nameOf(p.before), More: more}
+	r := Repeat{Before: c.Before, After: c.After, Cell: nameOf(p.before), More: more, Runs: min(len(points(p.before)), len(points(p.after)))}
 	for _, m := range c.Measures {
-		runs := min(m.Runs[0], m.Runs[1])
-		if m.Verdict != fit.NeedMore || runs == 0 {
+		if m.Verdict != fit.NeedMore || m.Runs[0] == 0 {
 			continue
 		}
 		if m.Lo <= -unknownWidth || m.Hi >= unknownWidth {
-			return Repeat{Before: c.Before, After: c.After, Cell: r.Cell, More: more}
+			r.HalfNow = 0
+			return r
 		}
-		if half := proto.Bytes(m.Hi-m.Lo) / 2; half > r.HalfNow {
-			r.HalfNow = half
-			r.HalfThen = proto.Bytes(float64(half) * math.Sqrt(float64(runs)/float64(runs+more)))
-		}
+		r.HalfNow = max(r.HalfNow, proto.Bytes(m.Hi-m.Lo)/2)
 	}
+	r.HalfThen = r.Half(more)
 	return r
 }

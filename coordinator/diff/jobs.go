@@ -63,7 +63,7 @@ func jobs(cells []Cell, basis Basis, card proto.Bytes) Jobs {
 		}
 		asked++
 		if !c.Job.FitsOldQuota {
-			j.QuotaTooSmall = append(j.QuotaTooSmall, c.name())
+			j.QuotaTooSmall = append(j.QuotaTooSmall, c.Name())
 			if worst == nil || c.grown() > worst.grown() {
 				worst = c
 			}
@@ -76,7 +76,7 @@ func jobs(cells []Cell, basis Basis, card proto.Bytes) Jobs {
 			heavier = c
 		}
 		if card > 0 && c.Job.NeedBefore <= card && c.Job.NeedAfter > card {
-			j.CardTooSmall = append(j.CardTooSmall, c.name())
+			j.CardTooSmall = append(j.CardTooSmall, c.Name())
 		}
 	}
 	say := func(format string, args ...any) { j.Sentences = append(j.Sentences, fmt.Sprintf(format, args...)) }
@@ -87,14 +87,14 @@ func jobs(cells []Cell, basis Basis, card proto.Bytes) Jobs {
 		say("Every cell (%d) still fits the smallest %s quota that sufficed before.", asked, basis.QuotaKind)
 	default:
 		say("%d of %s no longer fit the smallest %s quota that sufficed before; the most by %s, which needs %v: %v.", len(j.QuotaTooSmall),
-			plural(asked, "cell"), basis.QuotaKind, worst.name(), Signed(worst.grown()), worst.boundaryAfter())
+			plural(asked, "cell"), basis.QuotaKind, worst.Name(), Signed(worst.grown()), worst.boundaryAfter())
 	}
 	if heavier != nil {
 		more := heavier.Job.NeedAfter - heavier.Job.NeedBefore
 		switch {
 		case more > basis.Margin:
 			say("On the card a job takes up to %s more (%s: %v, before %v); n jobs side by side take n times that.",
-				Signed(more), heavier.name(), heavier.Job.NeedAfter, heavier.Job.NeedBefore)
+				Signed(more), heavier.Name(), heavier.Job.NeedAfter, heavier.Job.NeedBefore)
 		default:
 			say("On the card no job takes more than %s more, which is within the margin.", Signed(max(more, 0)))
 		}
@@ -109,8 +109,8 @@ func jobs(cells []Cell, basis Basis, card proto.Bytes) Jobs {
 	return j
 }
 
-// name is the cell for people, without its driver.
-func (c *Cell) name() string {
+// Name is the cell for people, without its driver.
+func (c Cell) Name() string {
 	return nameOf(proto.CellReport{SeqLen: c.SeqLen, Batch: c.Batch, ChunkSize: c.ChunkSize, Env: c.Env})
 }
 
