@@ -58,6 +58,13 @@ type arena struct {
 type sweepHooks struct {
 	want func() // before the driver is asked
 	tie  func() // when addresses decided between unlike segments
+
+	// An allocator that is one pool of a program (see pool) asks no driver: what
+	// is granted serves the next request, and none ends the replay there.
+	asks  bool
+	grant int32
+	gone  func(id int32) // before a whole segment leaves
+	gives bool           // whole segments leave as soon as they are free
 }
 
 // New returns an allocator that holds nothing. deviceTotal is the card's total
@@ -167,6 +174,11 @@ func (a *Allocator) take(set uint16, size int64) int32 {
 // acquire gets a block from the driver: collect, grow, release oversize blocks
 // and grow, flush and grow.
 func (a *Allocator) acquire(set uint16, size int64) int32 {
+	if a.sweep.asks {
+		id := a.sweep.grant
+		a.sweep.grant = none
+		return id
+	}
 	if a.sweep.want != nil {
 		a.sweep.want()
 	}
@@ -234,7 +246,34 @@ func (a *Allocator) settle(id int32) {
 		a.unfile(n)
 		a.absorb(id, n)
 	}
+	if a.sweep.gives && !b.split() {
+		a.part(id)
+		return
+	}
 	a.file(id)
+}
+
+// part takes a whole segment, in no set, out of the pool that this is.
+func (a *Allocator) part(id int32) {
+	a.stats.DeviceFrees++
+	a.sweep.gone(id)
+	a.dropBlock(id)
+}
+
+// hold marks a block that the program never frees. Neighbours of the kind become
+// one; a segment of nothing else leaves the pool.
+func (a *Allocator) hold(id int32) {
+	b := &a.blocks[id]
+	b.state = held
+	if a.blocks[b.prev].state == held {
+		a.absorb(id, b.prev)
+	}
+	if a.blocks[b.next].state == held {
+		a.absorb(id, b.next)
+	}
+	if !b.split() {
+		a.part(id)
+	}
 }
 
 // EmptyCache gives every whole unused segment back to the driver, as

@@ -9,6 +9,7 @@ const (
 	used                       // handed to the program
 	pending                    // freed by the program, awaited by other streams
 	unmapped                   // address space of an expandable range
+	held                       // handed to the program for good (see pool)
 )
 
 // none is the absence of a block. Slot 0 of the arena is never handed out and

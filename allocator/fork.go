@@ -27,11 +27,16 @@ func (a *Allocator) copyFrom(src *Allocator) {
 	a.sets = append(a.sets[:0], src.sets...)
 	a.ranges = append(a.ranges[:0], src.ranges...)
 	place := src.place
-	place.taken = append(a.place.taken[:0], src.place.taken...)
-	place.freed = append(a.place.freed[:0], src.place.freed...)
-	place.holes = append(a.place.holes[:0], src.place.holes...)
+	place.copyLists(&a.place, &src.place)
 	a.place = place
 	a.streams.copyFrom(&src.streams)
+}
+
+// copyLists copies what src has given and taken into the memory of old.
+func (p *placer) copyLists(old, src *placer) {
+	p.taken = append(old.taken[:0], src.taken...)
+	p.freed = append(old.freed[:0], src.freed...)
+	p.holes = append(old.holes[:0], src.holes...)
 }
 
 func (s *streams) copyFrom(src *streams) {

@@ -37,6 +37,9 @@ func (a *Allocator) release(id int32) {
 	a.unreserve(b.size)
 	a.place.give(b.addr, b.size)
 	a.emit(SegmentFree, b.addr, b.size, b.set)
+	if a.sweep.gone != nil {
+		a.sweep.gone(id)
+	}
 	a.dropBlock(id)
 }
 

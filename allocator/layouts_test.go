@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -22,11 +23,7 @@ func TestLayoutSensitive(t *testing.T) {
 		}
 		want := false
 		for _, layout := range []Layout{LayoutAscending, LayoutDescending, LayoutReuse} {
-			s := newSweeper(p, o, layout)
-			if err := s.walk(); err != nil {
-				t.Fatal(err)
-			}
-			r := &s.result
+			r := mapWhole(t, p, o, layout)
 			want = want || r.Boundary != got.Boundary || r.LowestPass != got.LowestPass || r.NoRetry != got.NoRetry || !slices.Equal(r.FailBands, got.FailBands)
 		}
 		if got.LayoutSensitive != want {
@@ -39,4 +36,55 @@ func TestLayoutSensitive(t *testing.T) {
 	if all := len(paths) + len(others); sensitive == 0 || sensitive == all {
 		t.Errorf("%d of %d maps depend on addresses: the test says nothing", sensitive, all)
 	}
+}
+
+// mapWhole sweeps under one layout with whole states, from checkpoint to
+// checkpoint.
+func mapWhole(t interface{ Fatal(...any) }, p *Program, o SweepOptions, layout Layout) *SweepResult {
+	low := p.lowest(&o)
+	s := newSweeper(&o, low, &forks{p: p, o: &o, layout: layout, floor: low})
+	if err := s.walk(); err != nil {
+		t.Fatal(err)
+	}
+	return &s.result
+}
+
+// mapPools sweeps under one layout pool by pool; the pools are shared with other
+// layouts.
+func mapPools(t interface{ Fatal(...any) }, p *Program, o SweepOptions, layout Layout, pools *[2]*pool) *SweepResult {
+	low := p.lowest(&o)
+	s := newSweeper(&o, low, newPaths(p, layout, low, *pools))
+	if err := s.walk(); err != nil {
+		t.Fatal(err)
+	}
+	return &s.result
+}
+
+// TestPoolsAgreeWithWholeStates: pool by pool, every recording has the map, path
+// for path, that it has when whole states are replayed.
+func TestPoolsAgreeWithWholeStates(t *testing.T) {
+	paths, _ := filepath.Glob(traceDir + "/*.parquet")
+	others, _ := filepath.Glob("testdata/other/*.parquet")
+	compared := 0
+	for _, path := range append(paths, others...) {
+		p := compileFile(t, path)
+		for _, set := range []Settings{{}, {MaxSplit: 128 << 20}, {Divisions: all(4)}, {LargeSegment: 64 << 20}} {
+			if !p.divisible(&set) {
+				continue
+			}
+			pools := newPools(p, &set)
+			o := SweepOptions{Settings: set, Step: roundLarge, MaxReplays: maxReplays}
+			if set != (Settings{}) && testing.Short() {
+				continue
+			}
+			for layout := LayoutDriver; layout <= LayoutReuse; layout++ {
+				got, want := mapPools(t, p, o, layout, pools), mapWhole(t, p, o, layout)
+				compared += want.Replays
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("%s %+v layout %d: pool by pool\n%+v\nwhole\n%+v", filepath.Base(path), set, layout, got, want)
+				}
+			}
+		}
+	}
+	t.Logf("%d paths compared", compared)
 }

@@ -11,6 +11,7 @@ const (
 	opFreeDeferred
 	opComplete
 	opFlush
+	opHold // opAlloc of a block that is never freed; in halves only
 )
 
 // op is one step: slot numbers name live blocks, so that a replay needs no map
@@ -36,6 +37,7 @@ type Program struct {
 	ranges   bool   // the segments are mapped pages of expandable ranges
 	oomAt    int    // event of the first recorded oom, -1 without
 	repeated []stretch
+	divided  *division
 	// synthetic is a program that no recording shows: there is nothing to check
 	// it with.
 	synthetic bool
@@ -74,6 +76,7 @@ func Compile(events []Event) (*Program, error) {
 	}
 	c.p.slots = c.slots.n
 	c.p.repeated = findStretches(c.p.ops)
+	c.p.divided = &division{}
 	return c.p, nil
 }
 

@@ -118,14 +118,15 @@ func TestSweepEqualsBruteForce(t *testing.T) {
 
 // bruteForce replays every quota from far above the peak down to one step.
 func bruteForce(p *Program, o SweepOptions) SweepResult {
-	s := &sweeper{p: p, o: o}
+	s := &sweeper{o: &o}
+	whole := &forks{p: p, o: &o}
 	top := s.quotaUp(3*p.Replay(o.Settings, ReplayOptions{}).PeakReserved + 64<<20)
 	var out SweepResult
 	failed, retried := int64(0), false
 	for q := top; q >= o.Step; q -= o.Step {
 		r := ReplayResult{OOM: true, Retries: 1}
 		if q > s.overhead() {
-			r = p.Replay(o.Settings, s.options(q-s.overhead()))
+			r = p.Replay(o.Settings, whole.options(q-s.overhead()))
 		}
 		if retried = retried || r.Retries > 0; !retried {
 			out.NoRetry = q

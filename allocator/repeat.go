@@ -33,12 +33,29 @@ func (r *replay) repeat(s *stretch) bool {
 		now := seen[len(seen)-n:]
 		for back := 1; back <= longestCycle && back < states; back++ {
 			if at := len(seen) - (back+1)*n; slices.Equal(seen[at:at+n], now) {
-				r.at = s.end() - (s.turns-turn-1)%back*s.period
+				left := (s.turns - turn - 1) % back // turns to execute
+				if r.check != nil {
+					n := allocs(r.p.ops[s.start : s.start+s.period])
+					if !r.check.again(r.p.addrs, (s.turns-turn-1-left)*n, back*n) {
+						return r.execute(s.end())
+					}
+				}
+				r.at = s.end() - left*s.period
 				return r.execute(s.end())
 			}
 		}
 	}
 	return true
+}
+
+func allocs(ops []op) int {
+	n := 0
+	for i := range ops {
+		if ops[i].kind == opAlloc {
+			n++
+		}
+	}
+	return n
 }
 
 // places appends where the carried blocks of a stretch lie.

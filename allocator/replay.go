@@ -1,6 +1,9 @@
 package allocator
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // ReplayOptions are the parts of a replay beyond settings and limit.
 type ReplayOptions struct {
@@ -40,6 +43,7 @@ type replay struct {
 	flushes []int   // by slot, of a deferred free: see completeDeferred
 	at      int     // the op that runs next, or runs now
 	oomAt   int     // event of the refused allocation, -1 without one
+	steps   int     // ops executed
 	check   *checker
 }
 
@@ -59,11 +63,15 @@ func (p *Program) start(s Settings, o ReplayOptions) *replay {
 }
 
 // run executes ops up to but not including end, or to the first refusal. It
-// leaves out turns of a loop that would change nothing, unless someone watches.
+// leaves out turns of a loop that would change nothing, unless someone watches
+// (a check watches driver calls only, and looks after the turns itself).
 func (r *replay) run(end int) {
-	if r.check == nil && r.a.observe == nil && !r.a.ages { // ages count each allocation
-		for i := range r.p.repeated {
-			if s := &r.p.repeated[i]; s.end() <= end && r.at < s.end() && !r.repeat(s) {
+	if (r.check != nil || r.a.observe == nil) && !r.a.ages { // ages count each allocation
+		for _, s := range r.p.repeated {
+			if end < s.end() {
+				s.turns = max(0, (end-s.start)/s.period)
+			}
+			if s.turns > 0 && r.at < s.end() && !r.repeat(&s) {
 				return
 			}
 		}
@@ -73,15 +81,20 @@ func (r *replay) run(end int) {
 
 // execute runs ops one by one up to end; false when one is refused.
 func (r *replay) execute(end int) bool {
-	a, live, ops := r.a, r.live, r.p.ops[:end]
-	for i := r.at; i < len(ops); i++ {
+	a, live, ops, from := r.a, r.live, r.p.ops[:end], r.at
+	for i := from; i < len(ops); i++ {
+		r.at = i
 		switch o := &ops[i]; o.kind {
-		case opAlloc:
-			r.at = i
+		case opAlloc, opHold:
 			id := a.malloc(o.size, o.strm)
 			if id == none {
 				r.oomAt = int(o.event)
+				r.steps += i - from
 				return false
+			}
+			if o.kind == opHold {
+				a.hold(id)
+				continue
 			}
 			live[o.slot] = id
 			if r.check != nil {
@@ -89,11 +102,13 @@ func (r *replay) execute(end int) bool {
 			}
 		case opFree:
 			a.free(live[o.slot])
+			live[o.slot] = none
 		default:
 			r.rare(o)
 		}
 	}
-	r.at = max(r.at, len(ops))
+	r.at = max(from, len(ops))
+	r.steps += r.at - from
 	return true
 }
 
@@ -140,6 +155,17 @@ func (c *checker) alloc(r *replay, o *op) {
 	}
 }
 
+// again is whether n more allocations were recorded at the places of those
+// before, which go round in a cycle; they are then compared without execution.
+func (c *checker) again(addrs []uint64, n, cycle int) bool {
+	if c.report.Mismatches > 0 || c.next+n > len(addrs) || !slices.Equal(addrs[c.next:c.next+n], addrs[c.next-cycle:c.next+n-cycle]) {
+		return false
+	}
+	c.next += n
+	c.report.Allocs += n
+	return true
+}
+
 func (c *checker) miss(text string) {
 	if c.report.Mismatches == 0 {
 		c.report.First = text
@@ -162,8 +188,14 @@ func SelfCheck(events []Event, s Settings) (SelfCheckReport, error) {
 // allocation the recorded place (allocator specification, replay rule 1). A
 // program of a Family has nothing to compare: its report is empty.
 func (p *Program) SelfCheck(s Settings) SelfCheckReport {
+	report, _ := p.selfCheck(s)
+	return report
+}
+
+// selfCheck also returns the replay; nil of a program that nobody recorded.
+func (p *Program) selfCheck(s Settings) (SelfCheckReport, *replay) {
 	if p.synthetic {
-		return SelfCheckReport{}
+		return SelfCheckReport{}, nil
 	}
 	r := p.start(s, ReplayOptions{})
 	r.check = &checker{}
@@ -184,5 +216,5 @@ func (p *Program) SelfCheck(s Settings) SelfCheckReport {
 		r.check.miss(fmt.Sprintf("the recording shows %d segments, the replay asked for %d", len(p.segments), segments))
 	}
 	r.check.report.Segments = segments
-	return r.check.report
+	return r.check.report, r
 }

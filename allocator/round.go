@@ -23,6 +23,14 @@ func (s *Settings) round(n int64) int64 {
 	return upTo(n, minBlock)
 }
 
+// poolOf is the pool that serves a request: 0 is the small one.
+func (s *Settings) poolOf(n int64) int {
+	if n <= smallSize && (s.Divisions == [16]int64{} || s.round(n) <= smallSize) {
+		return 0
+	}
+	return 1
+}
+
 // ask is what the driver is asked for when nothing cached serves a block of
 // this size.
 func (s *Settings) ask(size int64) int64 {

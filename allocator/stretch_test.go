@@ -10,7 +10,7 @@ import (
 // plain is a program without its stretches, which every replay executes whole.
 func plain(p *Program) *Program {
 	q := *p
-	q.repeated = nil
+	q.repeated, q.divided = nil, nil
 	return &q
 }
 

@@ -46,7 +46,8 @@ func (p *Program) Sweep(o SweepOptions) (SweepResult, error) {
 	if o.MaxReplays <= 0 {
 		o.MaxReplays = maxReplays
 	}
-	if check := p.SelfCheck(o.Recorded); check.Mismatches > 0 {
+	check, run := p.selfCheck(o.Recorded)
+	if check.Mismatches > 0 {
 		return SweepResult{SelfCheckMismatches: check.Mismatches}, nil
 	}
 	if p.oomAt >= 0 {
@@ -55,27 +56,68 @@ func (p *Program) Sweep(o SweepOptions) (SweepResult, error) {
 	if o.Settings.ZeroFraction {
 		return SweepResult{}, ErrUncapped
 	}
-	first := newSweeper(p, o, LayoutDriver)
+	if run == nil || o.Settings != o.Recorded || o.Settings.Expandable {
+		old := run
+		run = p.start(o.Settings, ReplayOptions{DeviceTotal: o.DeviceTotal})
+		run.run(len(p.ops))
+		if old != nil {
+			run.steps += old.steps
+		}
+	}
+	b := sweeps{p: p, o: &o, lowest: p.lowest(&o), steps: run.steps}
+	if p.divisible(&o.Settings) {
+		b.pools = newPools(p, &o.Settings)
+	}
+	result, err := b.all()
+	if err != nil {
+		return SweepResult{}, err
+	}
+	result.Uncapped = run.result()
+	return result, nil
+}
+
+// sweeps are the sweeps of one program under all layouts.
+type sweeps struct {
+	p      *Program
+	o      *SweepOptions
+	lowest int64
+	pools  *[2]*pool // nil where the program cannot be divided
+	steps  int       // ops executed so far
+}
+
+// all sweeps under the driver's layout, and under the others as far as it takes
+// to know whether they differ.
+func (b *sweeps) all() (SweepResult, error) {
+	first := b.sweeper(LayoutDriver)
 	if err := first.walk(); err != nil {
 		return SweepResult{}, err
 	}
+	b.steps += first.engine.steps()
 	result := first.result
-	if !first.tied {
-		return result, nil
-	}
-	// the likeliest to differ come first (docs/performance.md)
-	for _, layout := range []Layout{LayoutDescending, LayoutReuse, LayoutAscending} {
-		other := newSweeper(p, o, layout)
-		other.against = &result
-		if err := other.walk(); err != nil {
-			return SweepResult{}, err
+	if first.engine.tied() {
+		// the likeliest to differ come first (docs/performance.md)
+		for _, layout := range []Layout{LayoutDescending, LayoutReuse, LayoutAscending} {
+			other := b.sweeper(layout)
+			other.against = &result
+			if err := other.walk(); err != nil {
+				return SweepResult{}, err
+			}
+			b.steps += other.engine.steps()
+			if other.differs {
+				result.LayoutSensitive = true
+				break
+			}
 		}
-		if other.differs {
-			result.LayoutSensitive = true
-			break
-		}
 	}
+	result.Steps = b.steps
 	return result, nil
+}
+
+func (b *sweeps) sweeper(layout Layout) *sweeper {
+	if b.pools == nil {
+		return newSweeper(b.o, b.lowest, &forks{p: b.p, o: b.o, layout: layout, floor: b.lowest})
+	}
+	return newSweeper(b.o, b.lowest, newPaths(b.p, layout, b.lowest, *b.pools))
 }
 
 // At is the path that a quota takes, found in Map. False says that the quota

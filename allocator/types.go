@@ -166,6 +166,9 @@ type SweepResult struct {
 	FailBands []Band
 	// Replays is how many replays the sweep took.
 	Replays int
+	// Steps is how many allocations and frees were executed for it in all, the
+	// self-check included.
+	Steps int
 	// LayoutSensitive is whether the map depends on the addresses that the
 	// driver hands out (ties between equal segments).
 	LayoutSensitive bool

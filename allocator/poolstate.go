@@ -1,0 +1,143 @@
+package allocator
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+)
+
+// longWay is how many nodes may lie between two whose states are kept, if one of
+// them is come back to.
+const longWay = 8
+
+// stand puts run at a node: from the state that was kept nearest before it, on
+// the way that led from there.
+func (m *pool) stand(n *node) {
+	if m.at == n {
+		return
+	}
+	way, from, steps := m.room.way[:0], n, m.run.steps
+	for ; from.state == nil && from != m.room.lastOf; from = from.before {
+		way = append(way, from)
+	}
+	k := &from.kept
+	if from.state == nil {
+		k = &m.room.last
+	}
+	m.run.copyFrom(k.state)
+	m.segs = append(m.segs[:0], k.segs...)
+	for i := len(way) - 1; i >= 0; i-- {
+		m.leg(way[i].before, way[i].way)
+	}
+	if n.sought++; n.state == nil && (n.sought > 1 || len(way) > longWay || m.run.steps-steps > stride/2) {
+		n.save(m)
+	}
+	m.at, m.room.way = n, way
+}
+
+// save keeps run's state.
+func (k *kept) save(m *pool) {
+	if k.state == nil {
+		k.state = &replay{}
+	}
+	k.state.copyFrom(m.run)
+	k.segs = append(k.segs[:0], m.segs...)
+}
+
+// grant gives the pool a segment, of a rank among those it has.
+func (m *pool) grant(rank int, want int64) {
+	a := m.run.a
+	base := m.baseAt(rank)
+	if base == 0 {
+		m.spread()
+		base = m.baseAt(rank)
+	}
+	m.segs = slices.Insert(m.segs, rank, base)
+	a.born++
+	a.stats.DeviceAllocs++
+	a.sweep.grant = a.newBlock(block{addr: base, size: want, segment: -a.born, set: m.size})
+}
+
+// baseAt is a base between two of the pool's segments, 0 where there is no room.
+func (m *pool) baseAt(rank int) uint64 {
+	low, high := uint64(0), uint64(math.MaxInt64)
+	if rank > 0 {
+		low = m.segs[rank-1]
+	}
+	if rank < len(m.segs) {
+		high = m.segs[rank]
+	}
+	switch {
+	case high-low < 2*apartBytes:
+		return 0
+	case low == 0 && high != math.MaxInt64:
+		low = max(low, high-min(high, 2*farBytes))
+	case high == math.MaxInt64 && low != 0:
+		high = min(high, low+2*farBytes)
+	}
+	return low + (high-low)/2
+}
+
+// spread gives all segments new bases, equally far from one another.
+func (m *pool) spread() {
+	blocks := m.run.a.blocks
+	far := min(farBytes, math.MaxInt64/uint64(len(m.segs)+1))
+	for i, id := range m.heads() {
+		base := uint64(i+1) * far
+		m.segs[i] = base
+		for ; id != none; id = blocks[id].next {
+			blocks[id].addr = base
+			base += uint64(blocks[id].size)
+		}
+	}
+}
+
+// heads are the first blocks of the pool's segments.
+func (m *pool) heads() []int32 {
+	m.room.first = slices.Grow(m.room.first[:0], len(m.segs))[:len(m.segs)]
+	for id := range m.run.a.blocks {
+		if b := &m.run.a.blocks[id]; b.state != vacant && b.prev == none {
+			i, _ := slices.BinarySearch(m.segs, b.addr)
+			m.room.first[i] = int32(id)
+		}
+	}
+	return m.room.first
+}
+
+// node is the node of run's state, at no request.
+func (m *pool) node(kind nodeKind) *node {
+	m.describe(kind)
+	n := m.nodes[string(m.room.key)]
+	if n == nil {
+		n = &node{kind: kind, time: m.time()}
+		n.save(m)
+		if len(m.nodes) >= maxNodes {
+			clear(m.nodes)
+		}
+		m.nodes[string(m.room.key)] = n
+	}
+	m.at = n
+	return n
+}
+
+// describe writes all that the pool's course from here depends on.
+func (m *pool) describe(kind nodeKind) {
+	a, live := m.run.a, m.run.live
+	m.room.owner = slices.Grow(m.room.owner[:0], len(a.blocks))[:len(a.blocks)]
+	for slot, id := range live {
+		m.room.owner[id] = int32(slot)
+	}
+	key := binary.AppendUvarint(append(m.room.key[:0], byte(kind)), uint64(m.run.at))
+	for _, id := range m.heads() {
+		for ; id != none; id = a.blocks[id].next {
+			b := &a.blocks[id]
+			what := uint64(b.state)
+			if b.state == used {
+				what = uint64(held) + 1 + uint64(m.room.owner[id])
+			}
+			key = binary.AppendUvarint(binary.AppendUvarint(key, uint64(b.size)/minBlock), what)
+		}
+		key = append(key, 0)
+	}
+	m.room.key = key
+}
