@@ -1,6 +1,11 @@
 package child
 
-import "strings"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
 
 // inherited reports whether a runner gets a variable of the agent's environment.
 // Everything else stays behind: a stray allocator setting or CUDA_* variable
@@ -26,4 +31,36 @@ func runnerEnv(environ, extra []string) []string {
 		}
 	}
 	return append(env, extra...)
+}
+
+// agentsOwn reports whether a variable is not a cell's to set: it would make the
+// run load code from somewhere, find other programs or folders, or speak for the
+// agent. A matrix that sets one is refused when it is submitted; this is for a
+// task that came another way.
+func agentsOwn(name string) bool {
+	for _, prefix := range []string{"LD_", "PYTHON", "OOMFLEET_", "NATS_", "AWS_", "CUDA_MPS_"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	switch name {
+	case "PATH", "HOME", "TMPDIR", "SHELL", "BASH_ENV", "ENV", "IFS", "GCONV_PATH", "GLIBC_TUNABLES", "VIRTUAL_ENV",
+		"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES":
+		return true
+	}
+	return false
+}
+
+// refuseEnv says why a cell's environment is not handed to a run, empty when it
+// is.
+func refuseEnv(env map[string]string) string {
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		switch {
+		case name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(env[name], "\x00"):
+			return fmt.Sprintf("%q is no variable that a process can have", name)
+		case agentsOwn(name):
+			return fmt.Sprintf("%s is the agent's own, a cell may not set it", name)
+		}
+	}
+	return ""
 }

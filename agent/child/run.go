@@ -20,6 +20,9 @@ const maxTraceRows = 16 << 20
 // Run runs one task and returns what was seen of it. Under a cancelled context
 // it kills the run with everything that it started and returns the cause.
 func (p *Prober) Run(ctx context.Context, task proto.Task) (probe.Observation, error) {
+	if why := refuseEnv(task.Cell.Env); why != "" {
+		return probe.Observation{BadCell: true, Evidence: proto.Evidence{Exception: "EnvironmentRefused", Message: why, Phase: "start"}}, nil
+	}
 	if err := p.acquire(ctx); err != nil {
 		return probe.Observation{}, err
 	}

@@ -9,6 +9,7 @@ stdin; events go out as JSON lines on file descriptor 3 (docs/design.md,
 import ctypes
 import gc
 import importlib
+import importlib.machinery
 import json
 import math
 import os
@@ -233,9 +234,29 @@ def tensors_of(value):
 def workload_of(name):
     if name == "esmfold":
         return run_esmfold
-    module, _, function = name.partition(":")
-    own = getattr(importlib.import_module(module), function)
+    own = own_workload(name)
     return lambda run, _torch: own(run)
+
+
+def own_workload(name):
+    """The function that module:function names. An agent says in $OOMFLEET_WORKLOADS in which folder workloads lie;
+    then nothing else is imported, so that a matrix cannot name a function of the interpreter's own libraries."""
+    module, _, function = name.partition(":")
+    folder = os.environ.get("OOMFLEET_WORKLOADS")
+    if folder is None:  # the runner was started by hand
+        return getattr(importlib.import_module(module), function)
+    top = module.partition(".")[0]
+    outside = ModuleNotFoundError(f"the agent's --python-path {folder or '(none)'} has no module {top}: a workload of your own lies there", name=top)
+    if not folder or importlib.machinery.PathFinder.find_spec(top, [folder]) is None:
+        raise outside
+    found = importlib.import_module(module)
+    inside = os.path.join(os.path.realpath(folder), "")
+    if not os.path.realpath(getattr(found, "__file__", None) or "/").startswith(inside):  # a module of that name is part of the interpreter
+        raise outside
+    own = getattr(found, function)
+    if not os.path.realpath(getattr(getattr(own, "__code__", None), "co_filename", "/")).startswith(inside):
+        raise AttributeError(f"{name} is no function that is written in the agent's --python-path")
+    return own
 
 
 CONFIG_WORDS = ("unrecognized key", "allocator config", "cachingallocator", "allocatorconfig", "max_split_size",

@@ -171,7 +171,7 @@ func proberConfig(fleet *config.Fleet, f agentFlags) (child.Config, func(), erro
 	}
 	cfg.Meter = card
 	// The runner sees this card alone, as device 0.
-	cfg.Extra = []string{"CUDA_VISIBLE_DEVICES=" + id.UUID, "OOMFLEET_CARD=" + id.UUID}
+	cfg.Extra = []string{"CUDA_VISIBLE_DEVICES=" + id.UUID, "OOMFLEET_CARD=" + id.UUID, "OOMFLEET_WORKLOADS=" + f.pythonPath}
 	if f.pythonPath != "" {
 		cfg.Extra = append(cfg.Extra, "PYTHONPATH="+f.pythonPath)
 	}
