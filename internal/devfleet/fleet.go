@@ -53,6 +53,9 @@ type Config struct {
 	// AgentArgs and AgentEnv are added to every agent's.
 	AgentArgs []string
 	AgentEnv  []string
+	// Drivers are those of the simulated agents, in turn; nil is the recorded
+	// one and a synthetic one.
+	Drivers []config.SimulatedDriver
 }
 
 // Validate returns every problem at once.

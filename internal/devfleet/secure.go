@@ -33,6 +33,9 @@ func (f *Fleet) simulated() []config.SimulatedDriver {
 	if f.cfg.Agent != AgentSim {
 		return nil
 	}
+	if len(f.cfg.Drivers) > 0 {
+		return f.cfg.Drivers
+	}
 	return []config.SimulatedDriver{{Driver: RecordedDriver}, {Driver: SyntheticDriver, ContextOffset: SyntheticOffset}}
 }
 
