@@ -147,6 +147,14 @@ func (down) Open(context.Context, proto.Digest) (io.ReadCloser, proto.Bytes, err
 	return nil, 0, errors.New("access key AKIA is not known")
 }
 
+func (down) GetTrace(context.Context, proto.Digest) ([]allocator.Event, trace.Meta, error) {
+	return nil, trace.Meta{}, errors.New("access key AKIA is not known")
+}
+
+func (down) GetProgram(context.Context, proto.Digest) ([]byte, error) {
+	return nil, errors.New("access key AKIA is not known")
+}
+
 func TestInternalsStayInside(t *testing.T) {
 	c := newCluster(t)
 	handler, err := api.New(api.Deps{ID: "n1", Sweeps: nothing{}, Registry: replica{c, "n1"}, Traces: down{}, Agents: down{}})
@@ -255,8 +263,8 @@ func TestOpenAPI(t *testing.T) {
 		t.Errorf("version %s", doc.OpenAPI)
 	}
 	want := strings.Fields("/healthz /metrics /readyz /v1/agents /v1/backup /v1/boundaries /v1/boundaries/{cell}/history /v1/coefficients " +
-		"/v1/coefficients/history /v1/programs /v1/quota " +
-		"/v1/restore /v1/status /v1/sweeps /v1/sweeps/{id} /v1/sweeps/{id}/cancel /v1/traces /v1/traces/{digest} /v1/watch")
+		"/v1/coefficients/history /v1/compare /v1/programs /v1/quota /v1/quota/compare /v1/quota/max-batch /v1/quota/max-seq-len /v1/quota/replicas " +
+		"/v1/restore /v1/status /v1/sweeps /v1/sweeps/{id} /v1/sweeps/{id}/cancel /v1/sweeps/{id}/repeat /v1/traces /v1/traces/{digest} /v1/watch")
 	if paths := slices.Sorted(maps.Keys(doc.Paths)); !slices.Equal(paths, want) {
 		t.Errorf("paths %v, want %v", paths, want)
 	}

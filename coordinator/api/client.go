@@ -81,11 +81,6 @@ func (c *Client) Coefficients(ctx context.Context, filter url.Values) (Coefficie
 	return ask[CoefficientList](ctx, c, http.MethodGet, "/v1/coefficients?"+filter.Encode(), nil)
 }
 
-// Quota asks for a quota; see quotaQuery for the parameters.
-func (c *Client) Quota(ctx context.Context, question url.Values) (Recommendation, error) {
-	return ask[Recommendation](ctx, c, http.MethodGet, "/v1/quota?"+question.Encode(), nil)
-}
-
 // CoefficientHistory reads coefficients by revision; see historyQuery.
 func (c *Client) CoefficientHistory(ctx context.Context, filter url.Values) (CoefficientHistory, error) {
 	return ask[CoefficientHistory](ctx, c, http.MethodGet, "/v1/coefficients/history?"+filter.Encode(), nil)

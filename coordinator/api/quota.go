@@ -1,183 +1,128 @@
 package api
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
+	"net/http"
+	"runtime"
+	"time"
 
-	"github.com/oomfleet/oomfleet/fit"
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/oomfleet/oomfleet/coordinator/quota"
 	"github.com/oomfleet/oomfleet/proto"
-	"github.com/oomfleet/oomfleet/storage/registry"
 )
 
-// Question asks for the quota of one run.
-type Question struct {
-	SeqLen, Batch, ChunkSize int
-	// GPU and Driver may be empty where the registry knows only one.
-	GPU, Driver string
-	// Workload is its name. Params narrow it down, where several are known that
-	// differ in them.
-	Workload  string
-	Params    map[string]string
-	Env       map[string]string
-	QuotaKind proto.QuotaKind
-	Origin    proto.Origin
-}
-
 // Recommendation is a quota with its evidence.
-type Recommendation struct {
-	QuotaKind proto.QuotaKind `json:"quota_kind"`
-	Origin    proto.Origin    `json:"origin"`
-	// Survive is the smallest quota that is known to pass, NoRetry one at which
-	// the allocator never flushes (0 where it is not known).
-	Survive proto.Bytes `json:"survive_bytes"`
-	NoRetry proto.Bytes `json:"no_retry_bytes"`
-	// BandsKnown is false when larger quotas than Survive may fail again: a
-	// bisection sees one edge of several.
-	BandsKnown bool `json:"bands_known"`
-	// Basis is boundary (this very cell was probed, or predicted and marked
-	// so) or coefficients (the upper end of the fit's interval).
-	Basis     string          `json:"basis"`
-	CellState proto.CellState `json:"cell_state,omitempty"`
-	CellID    proto.CellID    `json:"cell_id,omitempty"`
-	GPU       string          `json:"gpu"`
-	Driver    string          `json:"driver"`
-	// Predicted is the fit's own value below Survive, for basis coefficients.
-	Predicted    proto.Bytes   `json:"predicted_bytes,omitempty"`
-	Domain       *proto.Domain `json:"domain,omitempty"`
-	AppliedIndex uint64        `json:"applied_index"`
-	Role         string        `json:"role,omitempty"`
+type Recommendation = quota.Recommendation
+
+// questionWithin bounds the replays of one question. A recommendation takes one
+// sweep, a search about twenty; a second of settings that split much each.
+const questionWithin = time.Minute
+
+// SubjectQuery is what every question for a quota has. It is exported for huma,
+// which reads embedded parameters of exported types alone. Driver and GPU may be
+// left out where only one is known.
+type SubjectQuery struct {
+	GPU       string   `query:"gpu"`
+	Driver    string   `query:"driver"`
+	Workload  string   `query:"workload" default:"esmfold"`
+	Params    []string `query:"param,explode" doc:"KEY=VALUE of the workload, may be repeated; needed where several variants are known"`
+	ChunkSize int      `query:"chunk_size" minimum:"0" default:"0"`
+	Env       []string `query:"env,explode" doc:"KEY=VALUE, may be repeated"`
+	Kind      string   `query:"quota_kind" enum:"allocator,process,device" default:"allocator"`
+	Origin    string   `query:"origin" enum:"measured,simulated,imported" default:"measured"`
+	Risk      float64  `query:"risk" default:"0.01" doc:"how probable an out-of-memory may be where the answer is a fit's bound, 0.0001 to 0.5"`
 }
 
-// Recommend answers a question from a view: with the boundary of that very cell
-// if it has one, else with the upper end of the fitted interval. It refuses to
-// mix origins and to extrapolate; the error is a sentence for people.
-func Recommend(view registry.View, q Question) (Recommendation, error) {
-	cells := matching(view, q)
-	if len(cells) == 0 {
-		return Recommendation{}, errors.New(notCovered(view, q))
-	}
-	if err := oneStack(cells); err != nil {
-		return Recommendation{}, err
-	}
-	if r := settledCell(cells, q); r != nil {
-		b := r.Settled.Boundary
-		return Recommendation{QuotaKind: q.QuotaKind, Origin: q.Origin, Survive: b.Boundary, NoRetry: b.NoRetry, BandsKnown: b.BandsKnown,
-			Basis: "boundary", CellState: r.Settled.State, CellID: r.Key.Cell, GPU: r.Cell.GPU, Driver: r.Cell.Driver}, nil
-	}
-	return fromFit(view, q, cells)
+// PointQuery is a question for one length and batch.
+type PointQuery struct {
+	SubjectQuery
+	SeqLen      int  `query:"seq_len" required:"true" minimum:"1"`
+	Batch       int  `query:"batch" minimum:"1" default:"1"`
+	Extrapolate bool `query:"extrapolate" doc:"answer outside the fitted domain too, marked"`
 }
 
-// matching are the records of the question's group, by canonical order.
-func matching(view registry.View, q Question) []*registry.Record {
-	var out []*registry.Record
-	for _, r := range view.Records {
-		c := &r.Cell
-		if r.Key.Origin == q.Origin && c.QuotaKind == q.QuotaKind && c.ChunkSize == q.ChunkSize && c.Workload.Name == q.Workload &&
-			within(q.Params, c.Workload.Params) &&
-			(q.GPU == "" || c.GPU == q.GPU) && (q.Driver == "" || c.Driver == q.Driver) && maps.Equal(c.Env, q.Env) {
-			out = append(out, r)
-		}
+// question reads the parameters; what is wrong with them is a *Problem.
+func (q *SubjectQuery) question() (quota.Question, error) {
+	out := quota.Question{Kind: proto.QuotaKind(q.Kind), Origin: proto.Origin(q.Origin), Risk: q.Risk,
+		Subject: quota.Subject{Workload: q.Workload, GPU: q.GPU, Driver: q.Driver, ChunkSize: q.ChunkSize}}
+	var err error
+	if out.Env, err = pairs("env", q.Env); err != nil {
+		return out, err
 	}
-	slices.SortFunc(out, func(a, b *registry.Record) int { return a.Cell.Compare(b.Cell) })
-	return out
+	out.Params, err = pairs("param", q.Params)
+	return out, err
 }
 
-// within reports whether all that some says is so in all.
-func within(some, all map[string]string) bool {
-	for name, value := range some {
-		if got, ok := all[name]; !ok || got != value {
-			return false
-		}
-	}
-	return true
+func (q *PointQuery) question() (quota.Question, error) {
+	out, err := q.SubjectQuery.question()
+	out.SeqLen, out.Batch, out.Extrapolate = q.SeqLen, q.Batch, q.Extrapolate
+	return out, err
 }
 
-// oneStack refuses to answer for cells whose numbers have nothing to do with
-// each other.
-func oneStack(cells []*registry.Record) error {
-	stacks, variants := map[string]bool{}, map[string]bool{}
-	for _, r := range cells {
-		stacks[r.Cell.GPU+" under driver "+r.Cell.Driver] = true
-		variants[proto.EnvString(r.Cell.Workload.Params)] = true
-	}
-	if len(stacks) > 1 {
-		return fmt.Errorf("several stacks are known (%s): name one with gpu and driver", strings.Join(slices.Sorted(maps.Keys(stacks)), "; "))
-	}
-	if len(variants) > 1 {
-		return fmt.Errorf("several variants of workload %s are known (%s): name one with param", cells[0].Cell.Workload.Name,
-			strings.Join(slices.Sorted(maps.Keys(variants)), "; "))
-	}
-	return nil
+// desk answers questions for quotas.
+type desk struct {
+	*server
+	shelf *shelf
+	// seats bounds the questions that replay at once: a coordinator has other
+	// work to do.
+	seats chan struct{}
 }
 
-// settledCell is the very cell of the question if its boundary is known; on the
-// finest grid, if it was measured on several. It is nil for none.
-func settledCell(cells []*registry.Record, q Question) *registry.Record {
-	var best *registry.Record
-	for _, r := range cells {
-		if r.Cell.SeqLen == q.SeqLen && r.Cell.Batch == q.Batch && r.Settled != nil && r.Settled.Boundary.Boundary > 0 &&
-			(best == nil || r.Cell.Step < best.Cell.Step) {
-			best = r
-		}
+// answered runs one question on this node's view.
+func answered[T any](ctx context.Context, d *desk, ask func(quota.Adviser) (T, error)) (*body[T], error) {
+	ctx, cancel := context.WithTimeout(ctx, questionWithin)
+	defer cancel()
+	tooLong := problem(http.StatusServiceUnavailable, CodeUnavailable, "the question takes more replays than fit into a minute: ask for single lengths and batches, or try again when the coordinator has less to do")
+	select {
+	case d.seats <- struct{}{}:
+		defer func() { <-d.seats }()
+	case <-ctx.Done():
+		return nil, tooLong
 	}
-	return best
+	view, at := d.look()
+	answer, err := ask(quota.Adviser{View: view, At: quota.Stamp(at), Library: d.shelf.library(ctx), Now: time.Now(),
+		Stop: func() bool { return ctx.Err() != nil }})
+	var refused *quota.Refusal
+	switch {
+	case ctx.Err() != nil:
+		return nil, tooLong
+	case errors.As(err, &refused):
+		return nil, problem(statusOf(refused.Code), string(refused.Code), refused.Why)
+	case err != nil:
+		return nil, d.problemOf(fmt.Errorf("answer a question: %w", err))
+	}
+	return &body[T]{answer}, nil
 }
 
-func notCovered(view registry.View, q Question) string {
-	drivers := map[string]bool{}
-	for _, r := range view.Records {
-		if r.Key.Origin == q.Origin {
-			drivers[r.Cell.Driver] = true
-		}
+// statusOf is the status of a refusal: the question's own fault, or nothing to
+// answer it from.
+func statusOf(code quota.Code) int {
+	switch code {
+	case quota.BadQuestion, quota.Ambiguous:
+		return http.StatusBadRequest
+	case quota.UnknownDriver, quota.NotCovered:
+		return http.StatusNotFound
+	case quota.OutsideDomain, quota.NothingFits:
+		return http.StatusUnprocessableEntity
 	}
-	if len(drivers) == 0 {
-		return fmt.Sprintf("no %s sweep has run: submit a matrix first", q.Origin)
-	}
-	return fmt.Sprintf("no %s sweep covers this combination of workload, GPU, driver, chunk size, environment and quota kind; drivers covered: %s",
-		q.Origin, strings.Join(slices.Sorted(maps.Keys(drivers)), ", "))
+	panic("api: a refusal without a status: " + string(code))
 }
 
-// newestFit is the newest set of coefficients that holds for one of the cells:
-// versions of CUDA and torch may differ between recordings, and a cell without
-// one belongs to no set yet.
-func newestFit(view registry.View, cells []*registry.Record) (set *registry.CoefficientSet, step proto.Bytes) {
-	for _, r := range cells {
-		if s := view.Coefficients[registry.GroupOf(r)]; s != nil && (set == nil || s.Index > set.Index) {
-			set, step = s, r.Cell.Step
-		}
-	}
-	return set, step
-}
-
-// fromFit answers from the coefficients of the cells' group.
-func fromFit(view registry.View, q Question, cells []*registry.Record) (Recommendation, error) {
-	set, step := newestFit(view, cells)
-	if set == nil {
-		return Recommendation{}, errors.New("this cell has no boundary and its group no coefficients yet: wait until the sweep has settled, or add lengths to the matrix")
-	}
-	target := fit.Reserved
-	if q.QuotaKind != proto.QuotaAllocator {
-		target = fit.Process
-	}
-	for _, c := range set.Models {
-		if c.Target != string(target) {
-			continue
-		}
-		var model fit.Model
-		if err := json.Unmarshal(c.Model, &model); err != nil {
-			return Recommendation{}, errors.New("the stored coefficients cannot be read by this build: fit the group again")
-		}
-		p := model.Predict(q.SeqLen, q.Batch)
-		if !p.InDomain {
-			return Recommendation{}, fmt.Errorf("length %d at batch %d is outside what was measured (lengths %d to %d, batches %d to %d): add it to the matrix",
-				q.SeqLen, q.Batch, c.Domain.SeqLen[0], c.Domain.SeqLen[1], c.Domain.Batch[0], c.Domain.Batch[1])
-		}
-		return Recommendation{QuotaKind: q.QuotaKind, Origin: q.Origin, Survive: proto.Bytes(p.Hi).RoundUp(step), BandsKnown: true,
-			Predicted: proto.Bytes(p.Value), Basis: "coefficients", GPU: cells[0].Cell.GPU, Driver: cells[0].Cell.Driver, Domain: &c.Domain}, nil
-	}
-	return Recommendation{}, fmt.Errorf("the group's coefficients have no %s target", target)
+func (s *server) registerQuota(h huma.API) {
+	d := &desk{server: s, shelf: newShelf(s.Traces), seats: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+	huma.Register(h, huma.Operation{OperationID: "quota", Method: http.MethodGet, Path: "/v1/quota", Summary: "A quota for one workload, with its evidence"},
+		func(ctx context.Context, in *PointQuery) (*body[Recommendation], error) {
+			q, err := in.question()
+			if err != nil {
+				return nil, err
+			}
+			return answered(ctx, d, func(a quota.Adviser) (Recommendation, error) {
+				return a.Recommend(q)
+			})
+		})
+	d.registerBackward(h)
+	d.registerCompare(h)
 }

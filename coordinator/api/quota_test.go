@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/oomfleet/oomfleet/coordinator/api"
+	"github.com/oomfleet/oomfleet/coordinator/quota"
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
 )
@@ -59,7 +60,6 @@ func TestQuotaOfACell(t *testing.T) {
 	}{
 		{"seq_len=64", 100, proto.CellCertified, true},
 		{"seq_len=64&batch=1&chunk_size=0&gpu=&driver=&workload=esmfold&quota_kind=allocator&origin=measured", 100, proto.CellCertified, true},
-		{"seq_len=64&env=EMPTY%3D&env=PYTORCH_CUDA_ALLOC_CONF%3Dmax_split_size_mb:64,expandable_segments:True", 200, proto.CellPredicted, true},
 		{"seq_len=64&chunk_size=64", 300, proto.CellBisected, false},
 		{"seq_len=64&chunk_size=32&driver=550.1", 400, proto.CellCertified, false},
 		{"seq_len=64&chunk_size=32&driver=590.1", 500, proto.CellCertified, false},
@@ -70,13 +70,13 @@ func TestQuotaOfACell(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := client.Quota(t.Context(), q)
-		if err != nil || got.Survive != tt.want*proto.MiB || got.Basis != "boundary" || got.CellState != tt.state || got.BandsKnown != tt.bands ||
+		if err != nil || got.Survive != tt.want*proto.MiB || got.Basis != quota.BasisBoundary || got.Quota != got.Survive || got.Margin != 0 || got.CellState != tt.state || got.BandsKnown != tt.bands ||
 			got.CellID == "" || got.GPU != card || got.Driver == "" || got.Origin != proto.OriginMeasured || got.QuotaKind != proto.QuotaAllocator ||
 			got.Role != "leader" || got.AppliedIndex == 0 {
 			t.Errorf("%s: %+v, %v", tt.query, got, err)
 		}
-		if tt.want == 100 && got.NoRetry != 120*proto.MiB {
-			t.Errorf("%s: no retry from %s", tt.query, got.NoRetry)
+		if known := got.NoRetry != nil; known != (tt.want == 100) || known && *got.NoRetry != 120*proto.MiB {
+			t.Errorf("%s: no retry from %v", tt.query, got.NoRetry)
 		}
 	}
 }
@@ -88,40 +88,46 @@ func TestQuotaFromCoefficients(t *testing.T) {
 		t.Fatal(err)
 	}
 	truth := reserved(160, 1)
-	if got.Basis != "coefficients" || got.Survive < truth || got.Survive > truth+truth/20 || got.Survive%proto.DefaultStep != 0 ||
+	if got.Basis != quota.BasisCoefficients || got.Survive < truth || got.Survive > truth+truth/20 || got.Survive%proto.DefaultStep != 0 ||
 		got.Predicted < truth-truth/50 || got.Predicted > got.Survive || got.Domain == nil || got.Domain.SeqLen != (proto.Range{64, 256}) ||
 		got.CellID != "" || got.CellState != "" {
 		t.Errorf("peak is %s, got %+v", truth, got)
 	}
 	// A cell of the matrix that has not settled is answered likewise.
-	if same, err := client.Quota(t.Context(), url.Values{"seq_len": {"128"}}); err != nil || same.Basis != "coefficients" {
+	if same, err := client.Quota(t.Context(), url.Values{"seq_len": {"128"}}); err != nil || same.Basis != quota.BasisCoefficients {
 		t.Errorf("%+v, %v", same, err)
 	}
 }
 
 func TestQuotaRefuses(t *testing.T) {
 	c, client := measuredFleet(t)
-	for query, words := range map[string]string{
-		"seq_len=300":                             "outside what was measured (lengths 64 to 256, batches 1 to 1)",
-		"seq_len=32":                              "outside what was measured",
-		"seq_len=160&batch=2":                     "outside what was measured",
-		"seq_len=64&chunk_size=32":                "several stacks are known (NVIDIA H200 under driver 550.1; NVIDIA H200 under driver 590.1)",
-		"seq_len=64&workload=esm":                 "several variants of workload esm are known (model=a; model=b)",
-		"seq_len=64&workload=esm&param=model%3Dc": "no measured sweep covers this combination",
-		"seq_len=64&driver=1.2":                   "drivers covered: 550.1, 580.1, 590.1",
-		"seq_len=64&origin=simulated":             "no simulated sweep has run",
-		"seq_len=64&quota_kind=device":            "no measured sweep covers",
-		"seq_len=64&env=EMPTY%3D":                 "no measured sweep covers",
-		"seq_len=65&chunk_size=64":                "no boundary and its group no coefficients yet",
+	for _, tt := range []struct {
+		query, words string
+		status       int
+		code         quota.Code
+	}{
+		{"seq_len=300", "outside what was measured (lengths 64 to 256, batches 1 to 1)", 422, quota.OutsideDomain},
+		{"seq_len=160&batch=2", "outside what was measured", 422, quota.OutsideDomain},
+		{"seq_len=64&chunk_size=32", "several stacks are known (NVIDIA H200 under driver 550.1; NVIDIA H200 under driver 590.1)", 400, quota.Ambiguous},
+		{"seq_len=64&workload=esm", "several variants of workload esm are known (model=a; model=b)", 400, quota.Ambiguous},
+		{"seq_len=64&workload=esm&param=model%3Dc", "no measured sweep covers workload esm", 404, quota.NotCovered},
+		{"seq_len=64&driver=1.2", "driver 1.2 is not known to any measured sweep of esmfold; drivers covered: 550.1, 580.1, 590.1", 404, quota.UnknownDriver},
+		{"seq_len=64&gpu=Voodoo", "GPUs covered: NVIDIA H200", 404, quota.NotCovered},
+		{"seq_len=64&origin=simulated", "no simulated sweep has run: submit a matrix first; measured has drivers 550.1, 580.1, 590.1: ask with origin measured", 404, quota.NotCovered},
+		{"seq_len=64&chunk_size=7", "no measured sweep covers chunk size 7; covered: ", 404, quota.NotCovered},
+		{"seq_len=64&env=EMPTY%3D", "no boundary and its group no coefficients yet", 404, quota.NotCovered},
+		{"seq_len=65&chunk_size=64", "no boundary and its group no coefficients yet", 404, quota.NotCovered},
+		{"seq_len=64&risk=0.9", "risk is 0.9", 400, quota.BadQuestion},
+		{"seq_len=2000000", "seq_len is 2000000", 400, quota.BadQuestion},
 	} {
-		q, err := url.ParseQuery(query)
+		q, err := url.ParseQuery(tt.query)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = client.Quota(t.Context(), q)
 		var p *api.Problem
-		if !errors.As(err, &p) || p.Code != api.CodeNotCovered || p.GetStatus() != 404 || !strings.Contains(p.Message, words) {
-			t.Errorf("%s: %v, want %q", query, err, words)
+		if !errors.As(err, &p) || p.Code != string(tt.code) || p.GetStatus() != tt.status || !strings.Contains(p.Message, tt.words) {
+			t.Errorf("%s: %v, want %q", tt.query, err, tt.words)
 		}
 	}
 	c.believe("n1", "n2")

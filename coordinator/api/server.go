@@ -11,9 +11,11 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/oomfleet/oomfleet/allocator"
 	"github.com/oomfleet/oomfleet/coordinator"
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
+	"github.com/oomfleet/oomfleet/storage/trace"
 )
 
 // Sweeps takes submissions; only the leader's can.
@@ -49,6 +51,8 @@ type Imports interface {
 // Traces reads the trace store; see trace.Store for how it fails.
 type Traces interface {
 	Open(ctx context.Context, digest proto.Digest) (io.ReadCloser, proto.Bytes, error)
+	GetTrace(ctx context.Context, digest proto.Digest) ([]allocator.Event, trace.Meta, error)
+	GetProgram(ctx context.Context, digest proto.Digest) ([]byte, error)
 }
 
 // Agents lists the agents that are announced now.
@@ -106,6 +110,7 @@ func New(deps Deps) (http.Handler, error) {
 	s.registerStatus(h)
 	s.registerSweeps(h)
 	s.registerAnswers(h)
+	s.registerQuota(h)
 	s.registerTraces(h, mux)
 	s.registerHistory(h)
 	s.registerImport(h)

@@ -7,9 +7,9 @@ import (
 	"github.com/oomfleet/oomfleet/proto"
 )
 
-// Comparison is two answers side by side. It judges nothing: whether a change
+// SideBySide is two answers side by side. It judges nothing: whether a change
 // is more than noise is for a comparison of sweeps.
-type Comparison struct {
+type SideBySide struct {
 	A Recommendation `json:"a"`
 	B Recommendation `json:"b"`
 	// Difference is B's quota less A's, Survive and Outside likewise.
@@ -33,17 +33,17 @@ type TermPair struct {
 
 // Compare answers two questions side by side. They must be of one quota kind:
 // quotas of two kinds cannot be subtracted. Every error is a *Refusal.
-func (a Adviser) Compare(one, other Question) (Comparison, error) {
+func (a Adviser) Compare(one, other Question) (SideBySide, error) {
 	if one.Kind != other.Kind {
-		return Comparison{}, refusef(BadQuestion, "a %s quota and a %s quota are no two of a kind: ask both with the same quota_kind", one.Kind, other.Kind)
+		return SideBySide{}, refusef(BadQuestion, "a %s quota and a %s quota are no two of a kind: ask both with the same quota_kind", one.Kind, other.Kind)
 	}
-	out := Comparison{Stamp: a.At}
+	out := SideBySide{Stamp: a.At}
 	var err error
 	if out.A, err = a.Recommend(one); err != nil {
-		return Comparison{}, err
+		return SideBySide{}, err
 	}
 	if out.B, err = a.Recommend(other); err != nil {
-		return Comparison{}, err
+		return SideBySide{}, err
 	}
 	out.Difference, out.Survive = out.B.Quota-out.A.Quota, out.B.Survive-out.A.Survive
 	if out.A.Outside > 0 && out.B.Outside > 0 {
