@@ -18,7 +18,8 @@ import (
 // one of the same cells on another, and keeps the verdict with the sweep. A
 // sweep that only repeats cells is about the sweep that it was made for: that
 // one is compared again.
-func (d *duty) verdicts(ctx context.Context, v registry.View, audit bool) error {
+func (d *duty) verdicts(ctx context.Context, audit bool) error {
+	v := d.registry.View() // with what this round has settled
 	if !(audit || d.rollout.settled) || d.rollout.judged == v.AppliedIndex {
 		return nil
 	}

@@ -106,7 +106,7 @@ func (d *duty) round(ctx context.Context, due bool) (seen uint64, err error) {
 		err = d.carryOut(ctx, view)
 	}
 	if err == nil {
-		err = d.verdicts(ctx, view, due)
+		err = d.verdicts(ctx, due)
 	}
 	return view.AppliedIndex, err
 }

@@ -29,8 +29,13 @@ func (d *Document) group(pairs []pair, confidence float64) error {
 	for _, n := range said.NeedMore {
 		needs[[2]int{n.SeqLen, n.Batch}] = n.Repeats
 	}
+	var outside [2]proto.Bytes
+	for _, p := range pairs {
+		outside = [2]proto.Bytes{max(outside[0], beside(p.before)), max(outside[1], beside(p.after))}
+	}
 	for _, p := range pairs {
 		c := d.cell(p, said)
+		c.Job = jobOf(p, d.Basis, outside)
 		verdicts = append(verdicts, c.Verdict)
 		d.Cells = append(d.Cells, c)
 		if more := needs[[2]int{c.SeqLen, c.Batch}]; more > 0 && p.recorded() {
@@ -74,7 +79,6 @@ func (d *Document) cell(p pair, said fit.Comparison) Cell {
 		}
 	}
 	c.Verdict = all(verdicts)
-	c.Job = jobOf(p, d.Basis)
 	return c
 }
 

@@ -7,12 +7,13 @@ import (
 )
 
 // jobOf says what a pair means for a job of it; nil where a boundary is missing.
-func jobOf(p pair, basis Basis) *Job {
+// outside is what a process of the group holds beside the allocator on each side.
+func jobOf(p pair, basis Basis, outside [2]proto.Bytes) *Job {
 	old := p.before.Boundary.Boundary
 	if old == 0 || p.after.Boundary.Boundary == 0 {
 		return nil
 	}
-	return &Job{FitsOldQuota: passes(p.after.Boundary, old), NeedBefore: cardNeed(p.before, basis), NeedAfter: cardNeed(p.after, basis)}
+	return &Job{FitsOldQuota: passes(p.after.Boundary, old), NeedBefore: cardNeed(p.before, basis, outside[0]), NeedAfter: cardNeed(p.after, basis, outside[1])}
 }
 
 // passes reports whether a quota passes for sure: at or above the boundary, or
@@ -33,22 +34,32 @@ func passes(b proto.Boundary, quota proto.Bytes) bool {
 }
 
 // cardNeed is what a job takes of a card at the least: under an allocator quota
-// its boundary and what the process holds beside the allocator, which takes a
-// recording to know; 0 without one. The other kinds limit the whole already.
-func cardNeed(c proto.CellReport, basis Basis) proto.Bytes {
+// its boundary and what the process holds beside the allocator, by its own
+// recordings or, without any, by the group's; 0 where nothing was recorded. The
+// other kinds limit the whole already.
+func cardNeed(c proto.CellReport, basis Basis, outside proto.Bytes) proto.Bytes {
 	if basis.QuotaKind != proto.QuotaAllocator {
 		return c.Boundary.Boundary
 	}
-	var beside proto.Bytes
-	for _, pt := range points(c) {
-		if pt.Process > 0 && pt.Reserved > 0 {
-			beside = max(beside, proto.Bytes(pt.Process-pt.Reserved))
-		}
+	if own := beside(c); own > 0 {
+		outside = own
 	}
-	if beside == 0 {
+	if outside == 0 {
 		return 0
 	}
-	return c.Boundary.Boundary + beside
+	return c.Boundary.Boundary + outside
+}
+
+// beside is the most that a cell's recordings held beside the allocator: the
+// context and the modules, which no length moves much.
+func beside(c proto.CellReport) proto.Bytes {
+	var most proto.Bytes
+	for _, pt := range points(c) {
+		if pt.Process > 0 && pt.Reserved > 0 {
+			most = max(most, proto.Bytes(pt.Process-pt.Reserved))
+		}
+	}
+	return most
 }
 
 // jobs says what the cells mean for those who run under quotas.
