@@ -44,6 +44,7 @@ type Cancelled struct {
 type body[T any] struct{ Body T }
 
 func (s *server) registerSweeps(h huma.API) {
+	s.registerRollout(h)
 	huma.Register(h, huma.Operation{OperationID: "submit", Method: http.MethodPost, Path: "/v1/sweeps", Summary: "Submit a matrix", MaxBodyBytes: maxBody},
 		func(ctx context.Context, in *struct{ Body Submission }) (*body[coordinator.SubmitReply], error) {
 			reply, err := s.Sweeps.Submit(ctx, coordinator.SubmitRequest{Source: in.Body.Source, Set: in.Body.Set, Origin: in.Body.Origin, Again: in.Body.Again})
