@@ -19,7 +19,7 @@ import (
 func (a *app) matrixCommand() *cobra.Command {
 	c := &cobra.Command{Use: "matrix", Short: "Matrix files and their sweeps"}
 	a.serverFlag(c)
-	c.AddCommand(a.matrixExpandCommand(), a.matrixSubmitCommand(), a.matrixStatusCommand(), a.matrixListCommand(), a.matrixCancelCommand(), a.matrixSchemaCommand())
+	c.AddCommand(a.matrixExpandCommand(), a.matrixSubmitCommand(), a.matrixStatusCommand(), a.matrixListCommand(), a.matrixCancelCommand(), a.matrixSchemaCommand(), a.matrixDiffCommand())
 	return c
 }
 
@@ -215,10 +215,10 @@ func (a *app) matrixListCommand() *cobra.Command {
 				fmt.Fprintln(a.out, "no sweep yet; submit one with `fleetctl matrix submit FILE`")
 				return nil
 			}
-			t := newTable(a.out, "SWEEP", "ORIGIN", "STATE", "CELLS", "SETTLED", "FAILED", "SUBMITTED")
+			t := newTable(a.out, "SWEEP", "ORIGIN", "STATE", "CELLS", "SETTLED", "FAILED", "SUBMITTED", "TRIGGER", "VERDICT")
 			for _, s := range answer.Sweeps {
 				t.row(string(s.Matrix.ID), string(s.Origin), s.State, fmt.Sprint(s.Counts.Total), fmt.Sprint(s.Counts.Settled()),
-					fmt.Sprint(s.Counts.Failed), s.Submitted.Local().Format("2006-01-02 15:04:05"))
+					fmt.Sprint(s.Counts.Failed), s.Submitted.Local().Format("2006-01-02 15:04:05"), triggerText(s.Rollout), verdictText(s.Rollout))
 			}
 			return t.flush()
 		}}
@@ -226,6 +226,9 @@ func (a *app) matrixListCommand() *cobra.Command {
 
 func (a *app) matrixCancelCommand() *cobra.Command {
 	return &cobra.Command{Use: "cancel SWEEP", Short: "Cancel a sweep; cells that another sweep wants go on", Args: cobra.ExactArgs(1),
+		Long: `Cancel stops a sweep. A standing order (rollout in the matrix file) ends with it,
+also when its own cells have settled long ago: no new stack starts a sweep any
+more, and all results stay.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := a.client()
 			if err != nil {

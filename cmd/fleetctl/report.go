@@ -25,6 +25,9 @@ func (a *app) writeReport(r proto.Report) error {
 	}
 	c := r.Counts
 	fmt.Fprintf(a.out, "%s (%s): %s, %d of %d cells settled, %d failed\n\n", r.Matrix.ID, r.Origin, r.State, c.Settled(), c.Total, c.Failed)
+	if text := rolloutText(r); text != "" {
+		fmt.Fprintf(a.out, "%s\n\n", text)
+	}
 	t := newTable(a.out, "LENGTH", "BATCH", "CHUNK", "DRIVER", "ENVIRONMENT", "STATE", "BOUNDARY", "NO-RETRY", "FAIL BANDS", "PEAK RESERVED", "PROBES", "GPU S")
 	var reasons []error
 	for _, cell := range r.Cells {
