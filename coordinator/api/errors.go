@@ -25,6 +25,7 @@ const (
 	CodeBadToken    = "bad_token"
 	CodeStaleToken  = "stale_token"
 	CodeForbidden   = "forbidden"
+	CodeUncertain   = "uncertain"
 	CodeTooOld      = "too_old"
 	CodeNotEmpty    = "not_empty"
 	CodeBadBackup   = "bad_backup"
@@ -51,6 +52,11 @@ func problem(status int, code, message string) *Problem {
 	return &Problem{Code: code, Message: message, status: status}
 }
 
+// uncertain is the answer to a write whose fate nobody knows.
+func uncertain() *Problem {
+	return problem(http.StatusServiceUnavailable, CodeUncertain, "the leader was lost on the way, so this may or may not have been done; do the same again, which is harmless")
+}
+
 // problemOf turns an error of the packages below into an answer; what is not
 // known to be harmless stays inside and is logged.
 func (s *server) problemOf(err error) error {
@@ -65,8 +71,10 @@ func (s *server) problemOf(err error) error {
 		return problem(http.StatusConflict, CodeRefused, refused.Why)
 	case errors.Is(err, coordinator.ErrUnknownSweep):
 		return problem(http.StatusNotFound, CodeNotFound, "there is no such sweep; matrix list shows them")
-	case errors.Is(err, registry.ErrNotLeader), errors.Is(err, registry.ErrUncertain), errors.Is(err, registry.ErrClosed):
-		return problem(http.StatusServiceUnavailable, CodeNoLeader, "the coordinators are choosing a leader; try again in a second")
+	case errors.Is(err, registry.ErrUncertain):
+		return uncertain()
+	case errors.Is(err, registry.ErrNotLeader), errors.Is(err, registry.ErrClosed):
+		return noLeader()
 	case errors.Is(err, registry.ErrTooLarge):
 		return problem(http.StatusRequestEntityTooLarge, CodeRefused, "the matrix has too many cells for one submission; split it")
 	case errors.Is(err, trace.ErrNotFound):

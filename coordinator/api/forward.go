@@ -3,8 +3,10 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -80,7 +82,11 @@ func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
 	answer, err := s.proxy.Do(out)
 	if err != nil {
 		s.Log.Warn("leader could not be reached", "leader", base, "error", err)
-		writeProblem(w, problem(http.StatusServiceUnavailable, CodeNoLeader, "the leader does not answer; try again in a second"))
+		p := problem(http.StatusServiceUnavailable, CodeNoLeader, "the leader does not answer; try again in a second")
+		if r.Method != http.MethodGet && r.Method != http.MethodHead && !refused(err) {
+			p = uncertain() // it may have got that far
+		}
+		writeProblem(w, p)
 		return
 	}
 	defer answer.Body.Close()
@@ -91,6 +97,12 @@ func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
 	}
 	w.WriteHeader(answer.StatusCode)
 	io.Copy(w, answer.Body)
+}
+
+// refused reports whether a request was not sent at all.
+func refused(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
 func writeProblem(w http.ResponseWriter, p *Problem) {

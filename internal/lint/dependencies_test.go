@@ -21,6 +21,7 @@ type dependency struct {
 // dependencies must be exactly the direct requirements of go.mod, and each must
 // be named in docs/adr/0006-dependencies.md.
 var dependencies = []dependency{
+	{module: "github.com/anishathalye/porcupine", tests: true},
 	{module: "github.com/danielgtaylor/huma/v2", product: []string{"coordinator/api"}},
 	{module: "github.com/ebitengine/purego", product: []string{"agent/gpu"}},
 	{module: "github.com/hashicorp/go-hclog", product: []string{"storage/raftnode"}},
