@@ -348,7 +348,7 @@ func (w *world) logged(name, text string) {
 // cli runs a command against this fleet.
 func (w *world) cli(args ...string) said {
 	w.t.Helper()
-	return command(w.t, w.program, []string{"OOMFLEET_SERVER=" + w.API()}, args...)
+	return command(w.t, w.program, w.clientEnv(), args...)
 }
 
 // ask runs a command that must succeed and reads its one document.
@@ -390,6 +390,13 @@ func (w *world) client(servers ...string) *api.Client {
 	}
 	c, err := api.NewClient(strings.Join(servers, ","))
 	if err != nil {
+		w.t.Fatal(err)
+	}
+	access, err := w.Access()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if c, err = c.With(access); err != nil {
 		w.t.Fatal(err)
 	}
 	return c
