@@ -95,6 +95,29 @@ func TestMutual(t *testing.T) {
 	if err := greet(t, server, forged); err == nil {
 		t.Error("a client of another authority was served")
 	}
+	// While authorities are changed, one file holds both.
+	both := filepath.Join(t.TempDir(), "both.pem")
+	for _, ca := range []string{one.CA, stranger.CA} {
+		text, err := os.ReadFile(ca)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(both, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Write(text)
+		f.Close()
+	}
+	changing, err := certs.Files{CA: both, Cert: one.Cert, Key: one.Key}.Mutual()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, client := range map[string]*tls.Config{"of the old authority": member, "of the new one": forged} {
+		if err := greet(t, changing, client); err != nil {
+			t.Errorf("a member %s while they change: %v", name, err)
+		}
+	}
 	doubting, err := certs.Files{CA: stranger.CA}.Client()
 	if err != nil {
 		t.Fatal(err)

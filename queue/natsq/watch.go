@@ -3,7 +3,6 @@ package natsq
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -38,12 +37,14 @@ func (w *watch) empty(ctx context.Context, cons pullConsumer, err error) error {
 		}
 	}
 	w.q.forget(w.src)
-	longest, level, message := longestPause, slog.LevelWarn, "queue pull failed, trying again"
-	if w.q.cfg.Agent && (errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)) {
-		longest, level, message = unbornPause, slog.LevelInfo, "no coordinator has published a task for this stack yet"
-	}
-	if w.pause == 0 {
-		w.q.cfg.Log.Log(ctx, level, message, "consumer", w.src.durable, "error", err)
+	longest, log := longestPause, w.q.cfg.Log.With("consumer", w.src.durable, "error", err)
+	if unborn := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound); unborn && w.q.cfg.Agent {
+		longest = unbornPause
+		if w.pause == 0 {
+			log.Info("no coordinator has published a task for this stack yet")
+		}
+	} else if w.pause == 0 {
+		log.Warn("queue pull failed, trying again")
 	}
 	if errors.Is(err, jetstream.ErrNoHeartbeat) {
 		w.probe(ctx)
