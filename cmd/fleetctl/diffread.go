@@ -93,7 +93,9 @@ const maxReport = 512 << 20
 // readReport reads the status document of a sweep from a file.
 func (a *app) readReport(path string) (r proto.Report, err error) {
 	in := a.in
-	if path != "-" {
+	if path == "-" {
+		path = "stdin"
+	} else {
 		file, err := os.Open(path)
 		if err != nil {
 			return r, wrongInput(fmt.Errorf("open the sweep's document: %w", err))

@@ -140,8 +140,8 @@ func headline(d diff.Document) string {
 	if d.Before.GPU != d.After.GPU {
 		gpu = d.Before.GPU + " -> " + d.After.GPU
 	}
-	return fmt.Sprintf("%s -> %s, %s, %s, %s quotas: %d cells same, %d changed, %d need more (margin %v, confidence %v)", side(d.Before), side(d.After), gpu,
-		d.Basis.Origin, d.Basis.QuotaKind, d.Counts.Same, d.Counts.Changed, d.Counts.NeedMore, d.Basis.Margin, d.Basis.Confidence)
+	return fmt.Sprintf("%s -> %s, %s, %s, %s quotas: %s same, %d changed, %d need more (margin %v, confidence %v)", side(d.Before), side(d.After), gpu,
+		d.Basis.Origin, d.Basis.QuotaKind, plural(d.Counts.Same, "cell"), d.Counts.Changed, d.Counts.NeedMore, d.Basis.Margin, d.Basis.Confidence)
 }
 
 func termHeader() []string { return []string{"GROUP", "TERM", "VERDICT", "CHANGE", "INTERVAL", "P"} }
@@ -156,10 +156,18 @@ func termRows(d diff.Document) [][]string {
 			if t.SeqLen > 0 {
 				term += fmt.Sprintf(" at L%d B%d", t.SeqLen, t.Batch)
 			}
-			rows = append(rows, []string{strings.Join(strings.Fields(name), " "), term, string(t.Verdict), diff.Signed(proto.Bytes(t.Diff)), interval(t.Change), fmt.Sprintf("%.2g", t.P)})
+			rows = append(rows, []string{strings.Join(strings.Fields(name), " "), term, string(t.Verdict), diff.Signed(proto.Bytes(t.Diff)), interval(t.Change), chance(t.P)})
 		}
 	}
 	return rows
+}
+
+// chance is a probability for people.
+func chance(p float64) string {
+	if p < 0.0001 {
+		return "<0.0001"
+	}
+	return fmt.Sprintf("%.2g", p)
 }
 
 // interval is a change's interval for people.
@@ -204,7 +212,7 @@ func remarks(d diff.Document) []string {
 		}
 	}
 	for _, r := range d.Repeat {
-		out = append(out, fmt.Sprintf("%s needs %d recordings more on each side: %s", r.Cell, r.More, power(r, r.More)))
+		out = append(out, fmt.Sprintf("%s needs %s more on each side: %s", r.Cell, plural(r.More, "recording"), power(r, r.More)))
 	}
 	for _, u := range d.Unpaired {
 		out = append(out, fmt.Sprintf("%s is there %s only, and counts for nothing", u.Cell, u.Only))

@@ -56,7 +56,7 @@ func rolloutText(report proto.Report) string {
 		}
 	}
 	if v := r.Verdict; v != nil {
-		say("verdict: %s (%d cells same, %d changed, %d need more, against %s under driver %s)", v.Summary, v.Same, v.Changed, v.NeedMore, v.Base, v.From.Driver)
+		say("verdict: %s (%s same, %d changed, %d need more, against %s under driver %s)", v.Summary, plural(v.Same, "cell"), v.Changed, v.NeedMore, v.Base, v.From.Driver)
 		say("the whole comparison: fleetctl matrix diff %s%s", diffArguments(v, report), marginFlag(v.Margin))
 	}
 	return strings.Join(lines, "\n")
@@ -77,4 +77,11 @@ func marginFlag(margin proto.Bytes) string {
 		return ""
 	}
 	return fmt.Sprintf(" --margin %d", int64(margin))
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -2,6 +2,7 @@ package diff
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/oomfleet/oomfleet/proto"
 )
@@ -106,15 +107,17 @@ func jobs(cells []Cell, basis Basis, card proto.Bytes) Jobs {
 		case more > basis.Margin:
 			say("On the card a job takes up to %s more (%s: %v, before %v); n jobs side by side take n times that.",
 				Signed(more), heavier.Name(), heavier.Job.NeedAfter, heavier.Job.NeedBefore)
+		case more > 0:
+			say("On the card no job takes more than %s more, which is within the margin.", Signed(more))
 		default:
-			say("On the card no job takes more than %s more, which is within the margin.", Signed(max(more, 0)))
+			say("On the card no job takes more than before.")
 		}
 	}
 	if card > 0 && sized > 0 {
 		if n := len(j.CardTooSmall); n > 0 {
-			say("%s that a card of %v held before no longer fit it.", plural(n, "cell"), card)
+			say("A card of %v no longer holds %s that it held before: %s.", card, plural(n, "cell"), strings.Join(j.CardTooSmall, ", "))
 		} else {
-			say("Every cell that a card of %v held before still fits it.", card)
+			say("A card of %v still holds every cell that it held before.", card)
 		}
 	}
 	return j

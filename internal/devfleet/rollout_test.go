@@ -96,7 +96,7 @@ func TestRollout(t *testing.T) {
 			t.Errorf("exit code %d\n%s%s", s.code, s.out, s.errors)
 		}
 		s := w.cli("matrix", "status", string(heavier))
-		for _, want := range []string{"started by itself: agent ", "announced driver " + heavierDriver, "verdict: changed: context +40 MiB (1 cells same, 4 changed", "fleetctl matrix diff " + string(renamed)} {
+		for _, want := range []string{"started by itself: agent ", "announced driver " + heavierDriver, "verdict: changed: context +40 MiB (1 cell same, 4 changed", "fleetctl matrix diff " + string(renamed)} {
 			if s.code != 0 || !strings.Contains(s.out, want) {
 				t.Errorf("exit code %d, no %q in\n%s", s.code, want, s.out)
 			}
