@@ -175,14 +175,17 @@ nothing: whether a difference is more than noise, matrix diff says.`,
 
 func writeComparison(w io.Writer, r api.QuotaComparison) error {
 	fmt.Fprintf(w, "A  %s\nB  %s\n\n", titleOf(r.A), titleOf(r.B))
-	t := newTable(w, "", "A", "B", "B - A")
+	t := newTable(w, " ", "A", "B", "B - A")
 	t.row("ask for", mib(r.A.Quota), mib(r.B.Quota), moved(r.Difference))
 	t.row("survive", mib(r.A.Survive), mib(r.B.Survive), moved(r.Survive))
 	if r.A.Outside > 0 && r.B.Outside > 0 {
 		t.row("outside the allocator", mib(r.A.Outside), mib(r.B.Outside), moved(r.Outside))
 	}
-	t.row("evidence", string(r.A.Basis), string(r.B.Basis), "")
+	t.row("evidence", string(r.A.Basis), string(r.B.Basis), " ")
 	for _, term := range r.Terms {
+		if term.A == 0 && term.B == 0 {
+			continue
+		}
 		note := moved(term.B - term.A)
 		if term.Apart {
 			note += " (intervals apart)"

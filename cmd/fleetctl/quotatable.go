@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"time"
+	"math"
 
 	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/coordinator/quota"
@@ -28,7 +28,7 @@ func writeRecommendation(w io.Writer, r api.Recommendation) error {
 	t.row("fail bands", bands(proto.Boundary{FailBands: r.FailBands, BandsKnown: r.BandsKnown}))
 	t.row("evidence", basisText(r))
 	for _, e := range r.Evidence {
-		t.row("", evidenceText(e))
+		t.row(" ", evidenceText(e))
 	}
 	if d := r.Domain; d != nil {
 		t.row("domain", fmt.Sprintf("lengths %d to %d, batches %d to %d", d.SeqLen[0], d.SeqLen[1], d.Batch[0], d.Batch[1]))
@@ -133,7 +133,7 @@ func evidenceText(e quota.Evidence) string {
 		text += fmt.Sprintf(", index %d", e.Index)
 	}
 	if e.AgeSeconds > 0 {
-		text += ", " + time.Duration(e.AgeSeconds*float64(time.Second)).Round(time.Second).String() + " ago"
+		text += ", " + ago(e.AgeSeconds)
 	}
 	return text
 }
@@ -151,12 +151,25 @@ func translationText(x quota.Translation) string {
 
 func againstText(rule quota.Rule) string {
 	switch {
-	case !rule.Passes:
-		return gib(-rule.Waste) + " short: the run would fail"
+	case rule.Verdict == quota.Fails:
+		return gib(-rule.Waste) + " short: the run fails"
 	case rule.Waste < 0:
-		return gib(-rule.Waste) + " less, inside the margin"
+		return gib(-rule.Waste) + " short: passing is not assured"
 	}
-	return gib(rule.Waste) + " more than needed"
+	return gib(rule.Waste) + " wasted"
+}
+
+// ago is an age in the unit that suits it.
+func ago(seconds float64) string {
+	for _, u := range []struct {
+		from, unit float64
+		name       string
+	}{{2 * 86400, 86400, "days"}, {2 * 3600, 3600, "hours"}, {120, 60, "minutes"}} {
+		if seconds >= u.from {
+			return fmt.Sprintf("%.0f %s ago", math.Floor(seconds/u.unit), u.name)
+		}
+	}
+	return fmt.Sprintf("%.0f seconds ago", seconds)
 }
 
 // gib shows an amount in GiB, as such rules do.

@@ -106,8 +106,8 @@ func TestQuotaRefuses(t *testing.T) {
 		status       int
 		code         quota.Code
 	}{
-		{"seq_len=300", "outside what was measured (lengths 64 to 256, batches 1 to 1)", 422, quota.OutsideDomain},
-		{"seq_len=160&batch=2", "outside what was measured", 422, quota.OutsideDomain},
+		{"seq_len=300", "outside what was fitted (lengths 64 to 256, batches 1 to 1)", 422, quota.OutsideDomain},
+		{"seq_len=160&batch=2", "outside what was fitted", 422, quota.OutsideDomain},
 		{"seq_len=64&chunk_size=32", "several stacks are known (NVIDIA H200 under driver 550.1; NVIDIA H200 under driver 590.1)", 400, quota.Ambiguous},
 		{"seq_len=64&workload=esm", "several variants of workload esm are known (model=a; model=b)", 400, quota.Ambiguous},
 		{"seq_len=64&workload=esm&param=model%3Dc", "no measured sweep covers workload esm", 404, quota.NotCovered},

@@ -136,9 +136,20 @@ type Rule struct {
 	Basis string      `json:"basis"`
 	// Waste is what it asks for beyond the quota; negative for a shortfall.
 	Waste proto.Bytes `json:"waste_bytes"`
-	// Passes is whether a run under it would pass.
-	Passes bool `json:"passes"`
+	// Verdict is what a run under it would come to.
+	Verdict Verdict `json:"verdict"`
 }
+
+// Verdict is what a run under some other quota would come to. The set is closed.
+type Verdict string
+
+// The verdicts. Below a bound, or where bands are not known or lie below the
+// boundary, a quota may pass or fail.
+const (
+	Passes     Verdict = "passes"
+	Fails      Verdict = "fails"
+	NotAssured Verdict = "not assured"
+)
 
 // Stamp says at which log position an answer holds, how old that may be at most,
 // and who answered.

@@ -34,7 +34,19 @@ func (d *draft) rules() []Rule {
 }
 
 func (d *draft) rule(name string, asks proto.Bytes, basis string) Rule {
-	return Rule{Rule: name, Asks: asks, Basis: basis, Waste: asks - d.Quota, Passes: asks >= d.Survive}
+	return Rule{Rule: name, Asks: asks, Basis: basis, Waste: asks - d.Quota, Verdict: d.verdict(asks)}
+}
+
+// verdict is what the answer's evidence says of another quota.
+func (d *draft) verdict(quota proto.Bytes) Verdict {
+	bound := d.Basis == BasisCoefficients || d.Basis == BasisNeighbour
+	switch {
+	case quota >= d.Survive+d.Margin && !d.Extrapolated && d.BandsKnown:
+		return Passes
+	case quota < d.Survive-d.Margin && !bound && d.BandsKnown && len(d.FailBands) == 0:
+		return Fails
+	}
+	return NotAssured
 }
 
 // reservedPeak is the reserved peak without a quota: measured in this very cell's

@@ -133,8 +133,13 @@ func modelOf(c proto.Coefficients) (fit.Model, error) {
 	return m, nil
 }
 
+// inside is whether a question lies in a domain.
+func inside(domain proto.Domain, q Question) bool {
+	return q.SeqLen >= domain.SeqLen[0] && q.SeqLen <= domain.SeqLen[1] && q.Batch >= domain.Batch[0] && q.Batch <= domain.Batch[1]
+}
+
 func (d *draft) outsideOf(domain proto.Domain) string {
-	return fmt.Sprintf("length %d at batch %d is outside what was measured (lengths %d to %d, batches %d to %d)",
+	return fmt.Sprintf("length %d at batch %d is outside what was fitted (lengths %d to %d, batches %d to %d)",
 		d.q.SeqLen, d.q.Batch, domain.SeqLen[0], domain.SeqLen[1], domain.Batch[0], domain.Batch[1])
 }
 
@@ -168,5 +173,5 @@ func (d *draft) nothing(why string) error {
 	if len(d.Notes) > 0 {
 		why += " (" + strings.Join(d.Notes, "; ") + ")"
 	}
-	return refusef(code, "%s: %s", why, cure)
+	return refusef(code, "%s; %s", why, cure)
 }

@@ -59,6 +59,9 @@ func (d *draft) done() Recommendation {
 	if d.outside.recordings > 0 {
 		d.Outside = d.outside.most
 	}
+	if set, c := d.coefficients(); set != nil && d.Basis != BasisCoefficients && !inside(c.Domain, d.q) {
+		d.note("%s; what answers is the %s, not the fit", d.outsideOf(c.Domain), d.Basis)
+	}
 	d.CardTotal = d.scope.cardTotal()
 	if d.CardTotal > 0 && d.Quota > d.CardTotal {
 		d.note("this is more than the card has (%s): the run does not fit on it", d.CardTotal)

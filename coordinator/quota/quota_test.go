@@ -148,7 +148,7 @@ func TestLadder(t *testing.T) {
 	}
 	// Beyond the fit nothing answers, unless it is told to extrapolate.
 	_, err = a.Recommend(question(500, 1))
-	wantRefusal(t, err, quota.OutsideDomain, "length 500 at batch 1 is outside what was measured (lengths 128 to 384, batches 1 to 1); settled cells, none at least as large: L384 B1, L256 B2; its program holds for ")
+	wantRefusal(t, err, quota.OutsideDomain, "length 500 at batch 1 is outside what was fitted (lengths 128 to 384, batches 1 to 1); settled cells, none at least as large: L384 B1, L256 B2; its program holds for ")
 	far, err := a.Recommend(question(500, 1, func(q *quota.Question) { q.Extrapolate = true }))
 	if err != nil || !far.Extrapolated || far.Risk != nil || !has(far.Notes, "EXTRAPOLATED") {
 		t.Errorf("%+v, %v", far, err)
@@ -159,7 +159,7 @@ func TestLadder(t *testing.T) {
 	w.Settle(beyond, registry.Settlement{State: proto.CellBisected, Boundary: proto.Boundary{Boundary: 20 * proto.GiB, FailBands: []proto.Band{}}})
 	a.View = w.View()
 	r, err := a.Recommend(question(640, 1))
-	if err != nil || r.Basis != quota.BasisBoundary || r.BandsKnown || r.NoRetry != nil || r.Quota != 20*proto.GiB || !has(r.Notes, "one edge is known") {
+	if err != nil || !has(r.Notes, "length 640 at batch 1 is outside what was fitted (lengths 128 to 384, batches 1 to 1); what answers is the boundary") || r.Basis != quota.BasisBoundary || r.BandsKnown || r.NoRetry != nil || r.Quota != 20*proto.GiB || !has(r.Notes, "one edge is known") {
 		t.Errorf("%+v, %v", r, err)
 	}
 	r, err = a.Recommend(question(500, 1))
@@ -206,11 +206,19 @@ func TestArticle(t *testing.T) {
 	}
 	_, meta := w.Events(384, 1, 0)
 	tenth, weights := r.Article[0], r.Article[1]
-	if want := (meta.PeakReserved*11 + 9) / 10; tenth.Asks != want || tenth.Waste != want-r.Quota || !tenth.Passes {
+	if want := (meta.PeakReserved*11 + 9) / 10; tenth.Asks != want || tenth.Waste != want-r.Quota || tenth.Verdict != quota.Passes {
 		t.Errorf("%+v, want %d", tenth, want)
 	}
-	if want := meta.Weights + 20*proto.GiB; weights.Asks != want || weights.Waste != want-r.Quota || !weights.Passes {
+	if want := meta.Weights + 20*proto.GiB; weights.Asks != want || weights.Waste != want-r.Quota || weights.Verdict != quota.Passes {
 		t.Errorf("%+v, want %d", weights, want)
+	}
+	// The chunked length has passing quotas below its band: what is less than
+	// the boundary need not fail. A fit's bound is no edge either.
+	a := adviser(w)
+	a.Library = lost()
+	fitted, err := a.Recommend(question(300, 1, func(q *quota.Question) { q.Risk = 0.0001 }))
+	if err != nil || fitted.Article[0].Asks < fitted.Survive && fitted.Article[0].Verdict != quota.NotAssured {
+		t.Errorf("%+v, %v", fitted, err)
 	}
 	// Under a process quota the first rule forgets the context: here it is
 	// enough all the same, by luck; its figure is the same.
@@ -331,7 +339,7 @@ func TestWrongQuestions(t *testing.T) {
 		{func(q *quota.Question) { q.Params = map[string]string{"model": "x"} }, quota.NotCovered, "workloads covered"},
 		{func(q *quota.Question) { q.GPU = "Voodoo" }, quota.NotCovered, "GPUs covered: NVIDIA H200"},
 		{func(q *quota.Question) { q.Env = map[string]string{"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} }, quota.NotCovered, "with CUBLAS_WORKSPACE_CONFIG=:4096:8"},
-		{func(q *quota.Question) { q.SeqLen = 90_000 }, quota.OutsideDomain, "outside what was measured"},
+		{func(q *quota.Question) { q.SeqLen = 90_000 }, quota.OutsideDomain, "outside what was fitted"},
 	} {
 		_, err := a.Recommend(question(384, 1, tt.edit))
 		wantRefusal(t, err, tt.code, tt.words)
