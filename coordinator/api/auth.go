@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/oomfleet/oomfleet/internal/secret"
 )
 
@@ -58,7 +60,7 @@ func roleFor(method, path string) Role {
 	switch {
 	case read && (path == "/healthz" || path == "/readyz" || strings.HasPrefix(path, "/openapi")):
 		return ""
-	case read && path == "/v1/backup": // all there is, in one file
+	case read && path == backupPath: // all there is, in one file
 		return RoleAdmin
 	case read:
 		return RoleRead
@@ -69,6 +71,14 @@ func roleFor(method, path string) Role {
 		}
 	}
 	return RoleWrite
+}
+
+// describeTokens says in the OpenAPI document how a token is shown. A coordinator
+// on the loopback interface may want none, so none is an alternative.
+func describeTokens(config *huma.Config) {
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer",
+		Description: "made by fleetctl token new; read asks, write submits and cancels, admin changes the cluster and takes backups"}}
+	config.Security = []map[string][]string{{"token": {}}, {}}
 }
 
 // authenticate lets a request pass whose token's role is enough. Each

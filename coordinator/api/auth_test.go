@@ -125,10 +125,14 @@ func TestRoles(t *testing.T) {
 		"metrics": {"GET", "/metrics", ""},
 		"write":   {"POST", "/v1/sweeps", `{"source":"x"}`},
 		"cluster": {"POST", "/v1/cluster/remove", `{}`},
+		"backup":  {"GET", "/v1/backup", ""},
+		"restore": {"POST", "/v1/restore", "x"},
+		"import":  {"POST", "/v1/coefficients", `{}`},
 		"unknown": {"GET", "/v1/nothing", ""},
 	}
 	open := func(read, write, admin int) map[string]int {
-		return map[string]int{"health": 200, "openapi": 200, "read": read, "metrics": read, "write": write, "cluster": admin, "unknown": read}
+		return map[string]int{"health": 200, "openapi": 200, "read": read, "metrics": read, "write": write, "cluster": admin, "unknown": read,
+			"backup": admin, "restore": admin, "import": write}
 	}
 	const in = -1 // let in: whatever the operation itself answers
 	for _, tt := range []row{

@@ -106,6 +106,7 @@ func New(deps Deps) (http.Handler, error) {
 	config.DocsPath = ""     // its page would load scripts from elsewhere
 	config.Transformers = []huma.Transformer{ours}
 	config.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
+	describeTokens(&config)
 	h := humago.New(mux, config)
 	s.registerStatus(h)
 	s.registerSweeps(h)
