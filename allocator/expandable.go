@@ -150,7 +150,7 @@ func (a *Allocator) unmap(id int32) {
 		}
 	}
 	if r.mapped == 0 {
-		a.place.give(r.base, r.size)
+		a.place.drop(r.base, r.size)
 		a.dropBlock(id)
 		return
 	}

@@ -36,7 +36,8 @@ func (a *Allocator) copyFrom(src *Allocator) {
 func (p *placer) copyLists(old, src *placer) {
 	p.taken = append(old.taken[:0], src.taken...)
 	p.freed = append(old.freed[:0], src.freed...)
-	p.holes = append(old.holes[:0], src.holes...)
+	p.space = old.space
+	p.space.copyFrom(&src.space)
 }
 
 func (s *streams) copyFrom(src *streams) {

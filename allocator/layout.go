@@ -9,8 +9,7 @@ type Layout uint8
 
 const (
 	// LayoutDriver gives the k-th segment the k-th recorded address while the
-	// sizes agree, then goes on as the CUDA driver was seen to: the lowest
-	// hole that fits, else a new region below all others.
+	// sizes agree, then goes on as the CUDA driver was seen to; see driverSpace.
 	LayoutDriver Layout = iota
 	// LayoutAscending hands out ever higher addresses.
 	LayoutAscending
@@ -21,11 +20,6 @@ const (
 	LayoutReuse
 )
 
-// region is the unit in which the driver takes address space; what a segment
-// leaves over of its last region is a hole for smaller ones. Seen in recorded
-// segment addresses on an H200 with driver 580.159.04.
-const region = 32 << 20
-
 // span is one address range that the driver handed out or took back.
 type span struct {
 	addr uint64
@@ -34,33 +28,51 @@ type span struct {
 
 func (s span) end() uint64 { return s.addr + uint64(s.size) }
 
+// recorded is a segment of the recording. given is how many had been given back
+// before it was asked for, hidden how much of the address space something else
+// than the allocator took since the segment before.
+type recorded struct {
+	span
+	given  int
+	hidden int64
+}
+
 // placer hands out segment addresses by a layout.
 type placer struct {
 	layout   Layout
-	recorded []span // of the trace, in order; shared, never changed
-	k        int    // next recorded span
-	differs  bool   // a size differed: recorded addresses no longer apply
+	recorded []recorded // of the trace, in order; shared, never changed
+	k        int        // next recorded segment
+	asked    int        // segments handed out so far
+	given    int        // segments given back so far
+	hidden   int        // next recorded segment whose hidden is still to come
+	differs  bool       // the run left the recording: its addresses no longer apply
 	up, down uint64
 	taken    []span // recorded addresses handed out and not given back
 	freed    []span // LayoutReuse: by time
-	holes    []span // LayoutDriver: by address, never adjacent
+	space    driverSpace
 }
 
-func newPlacer(layout Layout, recorded []span) placer {
+func newPlacer(layout Layout, recorded []recorded) placer {
 	return placer{layout: layout, recorded: recorded, up: 1 << 46, down: 1 << 46}
 }
 
 // take returns the address of a new driver allocation or range. compare is the
 // size that the recording shows for it.
 func (p *placer) take(size, compare int64) uint64 {
+	p.asked++
 	switch p.layout {
 	case LayoutDriver:
 		if s, ok := p.next(compare); ok {
 			p.taken = append(p.taken, s)
-			p.occupy(span{s.addr, size})
+			p.space.record(span{s.addr, size})
 			return s.addr
 		}
-		return p.lowestFit(size)
+		for ; p.hidden < min(p.asked, len(p.recorded)); p.hidden++ {
+			if n := p.recorded[p.hidden].hidden; n > 0 {
+				p.space.hide(n)
+			}
+		}
+		return p.space.take(size)
 	case LayoutDescending:
 		p.down -= uint64(size)
 		return p.down
@@ -78,81 +90,37 @@ func (p *placer) take(size, compare int64) uint64 {
 	return addr
 }
 
-// next is the next recorded range, if it has this size and nothing lies there:
-// under another limit or other settings something may.
+// next is the next recorded range, if it has this size, as many were given back
+// before it, and nothing lies there: under another limit or other settings
+// something may.
 func (p *placer) next(size int64) (span, bool) {
-	if p.differs || p.k >= len(p.recorded) || p.recorded[p.k].size != size {
-		p.differs = true
+	if p.differs {
 		return span{}, false
 	}
-	s := p.recorded[p.k]
-	for _, t := range p.taken {
-		if s.addr < t.end() && t.addr < s.end() {
-			p.differs = true
-			return span{}, false
+	if p.k < len(p.recorded) {
+		s := p.recorded[p.k]
+		overlaps := func(t span) bool { return s.addr < t.end() && t.addr < s.end() }
+		if s.size == size && s.given == p.given && !slices.ContainsFunc(p.taken, overlaps) {
+			p.k++
+			return s.span, true
 		}
 	}
-	p.k++
-	return s, true
+	p.leave()
+	return span{}, false
 }
 
-// lowestFit takes the lowest hole of at least size, or opens a new region.
-func (p *placer) lowestFit(size int64) uint64 {
-	for i := range p.holes {
-		if h := &p.holes[i]; h.size >= size {
-			addr := h.addr
-			h.addr += uint64(size)
-			if h.size -= size; h.size == 0 {
-				p.holes = slices.Delete(p.holes, i, i+1)
-			}
-			return addr
-		}
-	}
-	length := (size + region - 1) / region * region
-	p.down -= uint64(length)
-	if length > size {
-		p.hole(span{p.down + uint64(size), length - size})
-	}
-	return p.down
-}
-
-// occupy takes a recorded range: out of a hole, or out of regions of its own.
-func (p *placer) occupy(s span) {
-	for i := range p.holes {
-		h := p.holes[i]
-		if h.addr <= s.addr && s.end() <= h.end() {
-			p.holes = slices.Delete(p.holes, i, i+1)
-			p.hole(span{h.addr, int64(s.addr - h.addr)})
-			p.hole(span{s.end(), int64(h.end() - s.end())})
-			return
-		}
-	}
-	from, to := s.addr/region*region, (s.end()+region-1)/region*region
-	p.down = from
-	p.hole(span{from, int64(s.addr - from)})
-	p.hole(span{s.end(), int64(to - s.end())})
-}
-
-// hole files a free range and merges it with its neighbours.
-func (p *placer) hole(s span) {
-	if s.size <= 0 {
+// leave is the end of the recorded addresses. Those that are left say what is
+// free now.
+func (p *placer) leave() {
+	p.differs = true
+	p.hidden = p.k
+	if !p.space.expect(p.recorded[p.k:]) {
 		return
 	}
-	i, _ := slices.BinarySearchFunc(p.holes, s.addr, func(h span, addr uint64) int {
-		if h.addr < addr {
-			return -1
-		}
-		return 1
-	})
-	if i < len(p.holes) && s.end() == p.holes[i].addr {
-		s.size += p.holes[i].size
-		p.holes = slices.Delete(p.holes, i, i+1)
+	for p.hidden < len(p.recorded) && p.recorded[p.hidden].hidden == 0 {
+		p.hidden++
 	}
-	if i > 0 && p.holes[i-1].end() == s.addr {
-		p.holes[i-1].size += s.size
-		return
-	}
-	p.holes = slices.Insert(p.holes, i, s)
+	p.hidden++ // this one is expected already
 }
 
 // skip counts a recorded segment_map that needed no new range.
@@ -164,17 +132,23 @@ func (p *placer) skip(compare int64) {
 		p.k++
 		return
 	}
-	p.differs = true
+	p.leave()
 }
 
-// give takes back a driver allocation.
+// give takes back a segment.
 func (p *placer) give(addr uint64, size int64) {
+	p.given++
+	p.drop(addr, size)
+}
+
+// drop takes back a segment, or a range of which all is unmapped.
+func (p *placer) drop(addr uint64, size int64) {
 	switch p.layout {
 	case LayoutDriver:
 		if i := slices.IndexFunc(p.taken, func(s span) bool { return s.addr == addr }); i >= 0 {
 			p.taken = slices.Delete(p.taken, i, i+1)
 		}
-		p.hole(span{addr, size})
+		p.space.give(span{addr, size})
 	case LayoutReuse:
 		p.freed = append(p.freed, span{addr, size})
 	}

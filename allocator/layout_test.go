@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -10,7 +11,7 @@ import (
 // lowest hole that fits, else a region below all others.
 func TestLayoutDriver(t *testing.T) {
 	const MiB, top = 1 << 20, uint64(0x7f0000000000)
-	p := newPlacer(LayoutDriver, []span{{top, 2 * MiB}, {top + 2*MiB, 20 * MiB}, {top - 32*MiB, 32 * MiB}})
+	p := newPlacer(LayoutDriver, []recorded{{span: span{top, 2 * MiB}}, {span: span{top + 2*MiB, 20 * MiB}}, {span: span{top - 32*MiB, 32 * MiB}}})
 	take := func(size int64, want uint64) {
 		t.Helper()
 		if got := p.take(size, size); got != want {
@@ -37,7 +38,7 @@ func TestLayoutsWithoutRecording(t *testing.T) {
 		LayoutDescending: {-1, -2, -3, -4},
 		LayoutReuse:      {0, 1, 0, 2},
 	} {
-		p := newPlacer(layout, []span{{1, size}})
+		p := newPlacer(layout, []recorded{{span: span{1, size}}})
 		first := p.take(size, size)
 		p.take(size, size)
 		p.give(first, size)
@@ -66,7 +67,7 @@ func TestLayoutsNeverOverlap(t *testing.T) {
 			}
 			size := int64(rapid.IntRange(1, 40).Draw(t, "size")) * 2 << 20
 			s := span{p.take(size, size), size}
-			for _, other := range append(append([]span(nil), live...), p.holes...) {
+			for _, other := range slices.Concat(live, p.space.holes, p.space.gaps) {
 				if s.addr < other.end() && other.addr < s.end() {
 					t.Fatalf("%+v overlaps %+v", s, other)
 				}

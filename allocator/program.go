@@ -33,9 +33,9 @@ type Program struct {
 	streams []int64 // handles by number
 	// addrs are the recorded addresses of allocations, in the order of opAlloc.
 	addrs    []uint64
-	segments []span // recorded segment_alloc and segment_map, in order
-	ranges   bool   // the segments are mapped pages of expandable ranges
-	oomAt    int    // event of the first recorded oom, -1 without
+	segments []recorded // segment_alloc and segment_map, in order
+	ranges   bool       // the segments are mapped pages of expandable ranges
+	oomAt    int        // event of the first recorded oom, -1 without
 	repeated []stretch
 	divided  *division
 	// synthetic is a program that no recording shows: there is nothing to check
@@ -77,6 +77,9 @@ func Compile(events []Event) (*Program, error) {
 	c.p.slots = c.slots.n
 	c.p.repeated = findStretches(c.p.ops)
 	c.p.divided = &division{}
+	if !c.p.ranges {
+		unhide(c.p.segments)
+	}
 	return c.p, nil
 }
 
@@ -87,6 +90,7 @@ type compiler struct {
 	streams  map[int64]int32
 	slots    slots
 	inBurst  bool
+	given    int // released segments so far
 }
 
 // step compiles event i and returns how many events behind it were consumed.
@@ -112,11 +116,13 @@ func (c *compiler) step(events []Event, i int) (skip int, err error) {
 		if e.Size <= 0 {
 			return 0, fmt.Errorf("a segment of no size")
 		}
-		c.p.segments = append(c.p.segments, span{e.Addr, e.Size})
+		c.p.segments = append(c.p.segments, recorded{span: span{e.Addr, e.Size}, given: c.given})
 		c.p.ranges = c.p.ranges || e.Action == SegmentMap
 	case OOM:
 		c.p.oomAt = i
-	case SegmentFree, SegmentUnmap, Snapshot:
+	case SegmentFree:
+		c.given++
+	case SegmentUnmap, Snapshot:
 	default:
 		return 0, fmt.Errorf("unknown action")
 	}

@@ -51,11 +51,11 @@ func (p *Program) start(s Settings, o ReplayOptions) *replay {
 	a := New(s, o.Limit, o.DeviceTotal)
 	a.blocks = make([]block, 1, 2*p.slots+64)
 	a.observe = o.Observe
-	var recorded []span
+	var known []recorded
 	if p.ranges == s.Expandable { // else the recorded addresses mean nothing
-		recorded = p.segments
+		known = p.segments
 	}
-	a.place = newPlacer(o.Layout, recorded)
+	a.place = newPlacer(o.Layout, known)
 	for _, h := range p.streams {
 		a.stream(h) // numbers agree with the program's
 	}
