@@ -46,7 +46,7 @@ func (w *watch) empty(ctx context.Context, cons pullConsumer, err error) error {
 	} else if w.pause == 0 {
 		log.Warn("queue pull failed, trying again")
 	}
-	if errors.Is(err, jetstream.ErrNoHeartbeat) {
+	if errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, context.DeadlineExceeded) {
 		w.probe(ctx)
 	}
 	w.pause = min(max(w.pause*2, shortestPause), longest)
@@ -123,7 +123,8 @@ func (q *Queue) reset(ctx context.Context, s jetstream.Stream, durable string) e
 	return err
 }
 
-// probe looks whether the connection is alive after missed heartbeats, and
+// probe looks whether the connection is alive after missed heartbeats or a look
+// at the consumer without an answer, and
 // replaces one that swallows what it is given.
 func (w *watch) probe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
