@@ -36,7 +36,7 @@ func (a *app) explain(err error) error {
 	case api.CodeBadMatrix:
 		return usagef("%s\n%s", p.Message, strings.TrimRight(p.Details.String(), "\n"))
 	case api.CodeBadRequest, api.CodeNotFound, api.CodeNotCovered,
-		api.CodeNoToken, api.CodeBadToken, api.CodeStaleToken, api.CodeForbidden:
+		api.CodeBadBackup, api.CodeNotEmpty, api.CodeNoToken, api.CodeBadToken, api.CodeStaleToken, api.CodeForbidden:
 		return wrongInput(err)
 	}
 	return fmt.Errorf("%w", err)

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -15,20 +14,14 @@ import (
 func (a *app) coefficientsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "coefficients", Short: "Fitted coefficients"}
 	a.serverFlag(c)
-	filter := map[string]*string{}
+	var read reading
 	get := &cobra.Command{Use: "get", Short: "Print the fitted coefficients, from any coordinator", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := a.client()
 			if err != nil {
 				return err
 			}
-			query := url.Values{}
-			for name, value := range filter {
-				if *value != "" {
-					query.Set(name, *value)
-				}
-			}
-			answer, err := client.Coefficients(cmd.Context(), query)
+			answer, err := client.Coefficients(cmd.Context(), read.query())
 			if err != nil {
 				return a.explain(err)
 			}
@@ -41,13 +34,8 @@ func (a *app) coefficientsCommand() *cobra.Command {
 			}
 			return coefficientTable(a.out, answer.Coefficients)
 		}}
-	for name, help := range map[string]string{
-		"gpu": "only this GPU model", "driver": "only this driver", "workload": "only this workload",
-		"origin": "only measured, simulated or imported", "quota_kind": "only this quota kind",
-	} {
-		filter[name] = get.Flags().String(strings.ReplaceAll(name, "_", "-"), "", help)
-	}
-	c.AddCommand(get)
+	read.add(get)
+	c.AddCommand(get, a.coefficientHistoryCommand(), a.exportCommand(), a.importCommand(), a.watchCommand())
 	return c
 }
 

@@ -102,7 +102,7 @@ Exit codes: 0 done (an out-of-memory is a result, not a failure), 1 it failed,
 	})
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "write exactly one JSON document to stdout")
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
-	root.AddCommand(a.devCommand(), a.coordinatorCommand(), a.agentCommand(), a.matrixCommand(), a.coefficientsCommand(),
+	root.AddCommand(a.devCommand(), a.coordinatorCommand(), a.agentCommand(), a.matrixCommand(), a.coefficientsCommand(), a.registryCommand(),
 		a.quotaCommand(), a.traceCommand(), a.programCommand(), a.agentsCommand(), a.doctorCommand(), a.fitCommand(), a.versionCommand(), a.internalCommand(),
 		a.tokenCommand(), a.secureCommand())
 	strict(root)

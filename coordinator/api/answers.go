@@ -20,8 +20,9 @@ type CoefficientList struct {
 	Position
 }
 
-// coefficientQuery filters coefficients; an empty field matches all.
-type coefficientQuery struct {
+// CoefficientQuery filters coefficients; an empty field matches all. It is
+// exported for huma, which reads embedded parameters of exported types alone.
+type CoefficientQuery struct {
 	GPU       string `query:"gpu"`
 	Driver    string `query:"driver"`
 	Workload  string `query:"workload"`
@@ -29,7 +30,7 @@ type coefficientQuery struct {
 	QuotaKind string `query:"quota_kind" enum:"allocator,process,device"`
 }
 
-func (q coefficientQuery) matches(k registry.GroupKey, c proto.Coefficients) bool {
+func (q CoefficientQuery) matches(k registry.GroupKey, c proto.Coefficients) bool {
 	return (q.GPU == "" || q.GPU == c.Group.GPU) && (q.Driver == "" || q.Driver == c.Group.Driver) &&
 		(q.Workload == "" || q.Workload == c.Group.Workload.Name) && (q.Origin == "" || q.Origin == string(k.Origin)) &&
 		(q.QuotaKind == "" || q.QuotaKind == string(k.QuotaKind))
@@ -37,7 +38,7 @@ func (q coefficientQuery) matches(k registry.GroupKey, c proto.Coefficients) boo
 
 func (s *server) registerAnswers(h huma.API) {
 	huma.Register(h, huma.Operation{OperationID: "coefficients", Method: http.MethodGet, Path: "/v1/coefficients", Summary: "Fitted coefficients"},
-		func(_ context.Context, q *coefficientQuery) (*body[CoefficientList], error) {
+		func(_ context.Context, q *CoefficientQuery) (*body[CoefficientList], error) {
 			view, at := s.look()
 			out := CoefficientList{Coefficients: []proto.Coefficients{}, Position: at}
 			for _, k := range slices.SortedFunc(maps.Keys(view.Coefficients), registry.GroupKey.Compare) {

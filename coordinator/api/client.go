@@ -76,7 +76,7 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return ask[Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
-// Coefficients reads coefficients; see coefficientQuery for the filters.
+// Coefficients reads coefficients; see CoefficientQuery for the filters.
 func (c *Client) Coefficients(ctx context.Context, filter url.Values) (CoefficientList, error) {
 	return ask[CoefficientList](ctx, c, http.MethodGet, "/v1/coefficients?"+filter.Encode(), nil)
 }

@@ -16,9 +16,10 @@ import (
 
 const (
 	// silence is how long a coordinator may take to begin its answer before it
-	// is asked whether it lives, and how long that may take. One that is busy
-	// says so at once; one that has stopped accepts connections and says nothing.
-	silence = 4 * time.Second
+	// is asked whether it lives, and sign how long that may take. One that is
+	// busy says so at once; one that is stopped takes connections and says nothing.
+	silence = 2 * time.Second
+	sign    = 3 * time.Second
 	// documentType is the media type of documents.
 	documentType = "application/json"
 )
@@ -139,7 +140,7 @@ var errSilent = errors.New("the server is silent")
 
 // lives asks a server for the least that there is.
 func (c *Client) lives(ctx context.Context, base string) bool {
-	ctx, cancel := context.WithTimeout(ctx, silence)
+	ctx, cancel := context.WithTimeout(ctx, sign)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/healthz", nil)
 	if err != nil {

@@ -66,13 +66,13 @@ type ProgramList struct {
 
 // historyQuery asks for earlier sets.
 type historyQuery struct {
-	coefficientQuery
+	CoefficientQuery
 	Revision int `query:"revision" minimum:"0" doc:"only this revision of each group; 0 is all"`
 }
 
 // boundaryQuery filters boundaries; an empty field matches all.
 type boundaryQuery struct {
-	coefficientQuery
+	CoefficientQuery
 	SeqLen int `query:"seq_len" minimum:"0"`
 	Batch  int `query:"batch" minimum:"0"`
 }
