@@ -42,9 +42,16 @@ func (a *agent) observe(task proto.Task, p *parcel) proto.Evidence {
 		e := one(a.dice.of("run fault"),
 			proto.Evidence{Signal: "segmentation fault", Phase: "forward"},
 			proto.Evidence{TimedOut: true, Phase: "forward"},
-			proto.Evidence{Signal: "killed", HostOOMKills: 1, Phase: "load"})
-		a.check.disturb(task, "run fault")
-		return e
+			proto.Evidence{Signal: "killed", HostOOMKills: 1, Phase: "load"},
+			proto.Evidence{Exception: "RuntimeError", Message: "CUDA error: out of memory", Phase: "forward"})
+		// What runs out outside the allocator is believed when a second run says
+		// the same, so it comes once at most.
+		once := aim{task.CellID, task.Kind, task.Quota}
+		if e.Exception == "" || !a.check.outside[once] {
+			a.check.outside[once] = a.check.outside[once] || e.Exception != ""
+			a.check.disturb(task, "run fault")
+			return e
+		}
 	}
 	t := a.town.truths[registry.Key{Origin: task.Origin, Cell: task.CellID}]
 	var seen func(allocator.Event)

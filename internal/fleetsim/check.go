@@ -11,7 +11,7 @@ import (
 // Violation is a promise of the fleet that a history broke.
 type Violation struct {
 	// Kind is the promise: fence, double, disturbed, settled twice, truth,
-	// unjustified, counts, replica, snapshot, lost, content, and for what cannot
+	// unjustified, counts, replica, snapshot, lost, content, waste, and for what cannot
 	// happen at all log, boot and task.
 	Kind string
 	// What is what was seen, in a sentence.
@@ -32,7 +32,8 @@ type checker struct {
 	settled map[registry.Key]uint64
 	// disturbed are the runs that something came in between.
 	disturbed map[run]string
-	published map[run]int
+	// outside are the runs that ran out outside the allocator once.
+	outside map[aim]bool
 	// cancelled are the sweeps whose cancellation was answered.
 	cancelled map[proto.MatrixID]bool
 	offered   int
@@ -42,9 +43,16 @@ type checker struct {
 	first                       *Violation
 }
 
+// aim is what a run was asked for.
+type aim struct {
+	cell  proto.CellID
+	kind  proto.TaskKind
+	quota proto.Bytes
+}
+
 func newChecker(s *sim) *checker {
 	return &checker{sim: s, open: make(map[run]proto.Task), counted: make(map[run]int), settled: make(map[registry.Key]uint64),
-		disturbed: make(map[run]string), published: make(map[run]int), cancelled: make(map[proto.MatrixID]bool)}
+		disturbed: make(map[run]string), outside: make(map[aim]bool), cancelled: make(map[proto.MatrixID]bool)}
 }
 
 // fail notes the first violation; the history ends there.
@@ -138,26 +146,31 @@ func (c *checker) settles(key registry.Key, rec *registry.Record, after registry
 			c.fail("unjustified", fmt.Sprintf("cell %s failed: %s; %s", rec.Cell, s.Reason, why))
 		}
 	case proto.CellCertified, proto.CellBisected, proto.CellAdaptive:
-		if err := c.town.truths[key].edgeAt(s.Boundary.Boundary); err != nil {
+		if err := c.town.truths[key].edgeAt(s.Boundary.Boundary, rec.Search); err != nil {
 			c.fail("truth", fmt.Sprintf("cell %s settled %s (%s): %v", rec.Cell, s.State, s.Reason, err))
 		}
 	}
 }
 
-// edgeAt says why a pass at b and a fail below are not what runs do.
-func (t *truth) edgeAt(b proto.Bytes) error {
-	if b <= 0 || !t.mayPass(b) || b > t.cell.Step && !t.mayFail(b-t.cell.Step) {
+// edgeAt says why a pass at b and a fail below are not what runs do. Below the
+// range of the search nobody looked.
+func (t *truth) edgeAt(b proto.Bytes, in proto.Search) error {
+	lowest := max(in.Min.RoundUp(t.cell.Step), t.cell.Step)
+	if b < lowest || !t.mayPass(b) || b > lowest && !t.mayFail(b-t.cell.Step) {
 		return fmt.Errorf("%s is no edge; those of the truth are %v", b, t.edges())
 	}
 	return nil
 }
 
-// unjustified says why the disturbances do not explain that a cell was given up;
-// empty when they do. Failures of other kinds are compared with the undisturbed
-// history at the end.
+// unjustified says why neither the disturbances nor the range of the search
+// explain that a cell was given up; empty when they do.
 func (c *checker) unjustified(rec *registry.Record, reason string) string {
-	if !strings.HasPrefix(reason, "gave up after") {
+	t := c.town.truths[rec.Key]
+	if strings.HasPrefix(reason, "does not pass at the largest quota") && rec.Search.Max > 0 && t.mayFail(rec.Search.Max.RoundDown(t.cell.Step)) {
 		return ""
+	}
+	if !strings.HasPrefix(reason, "gave up after") {
+		return "there is no such reason for it"
 	}
 	disturbed := 0
 	for _, r := range rec.Runs[rec.RunsBefore:] {

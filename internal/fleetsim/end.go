@@ -3,8 +3,10 @@ package fleetsim
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
+	"github.com/oomfleet/oomfleet/coordinator/plan"
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
 )
@@ -34,6 +36,28 @@ func (s *sim) checkEnd() {
 		}
 	}
 	s.check.books(s.view())
+	s.checkQuiet(s.view())
+}
+
+// checkQuiet: the plan has nothing left to do, and every fit stands on recordings
+// that were counted.
+func (s *sim) checkQuiet(v registry.View) {
+	if a := plan.Next(v); len(a.Issue)+len(a.Predict)+len(a.Build)+len(a.Settle) > 0 {
+		s.check.fail("lost", fmt.Sprintf("every cell has settled, and the plan still wants %+v", a))
+	}
+	passed := make(map[proto.TaskID]bool)
+	for _, rec := range v.Records {
+		for _, r := range rec.Runs {
+			passed[r.Task] = r.Kind == proto.TaskRecord && r.Outcome.Verdict() == proto.VerdictPass
+		}
+	}
+	for _, set := range v.Coefficients {
+		for _, task := range set.Evidence {
+			if !passed[task] {
+				s.check.fail("disturbed", fmt.Sprintf("coefficients stand on %s, which is no recording that passed", task))
+			}
+		}
+	}
 }
 
 // drained: nothing lies in the queue, and no agent has anything in hand.
@@ -53,14 +77,18 @@ func gaveUp(rec *registry.Record) bool {
 }
 
 // checkAlone holds an undisturbed history to the truth: where nothing deviates
-// and probes have certified the prediction, boundary and bands are exact.
-func (t *town) checkAlone(e ending) *Violation {
+// and probes have certified the prediction, boundary and bands are exact. No run
+// is made in vain, but for those of cells that were cancelled meanwhile.
+func (t *town) checkAlone(e ending, late int) *Violation {
+	if late > 0 && !slices.ContainsFunc(t.sweeps, func(s sweep) bool { return s.cancelled > 0 }) {
+		return &Violation{Kind: "waste", What: fmt.Sprintf("%d results came late and nothing came in between", late)}
+	}
 	for _, key := range t.keys {
 		tr, s := t.truths[key], e[key].Settled
-		if s.State == proto.CellFailed {
+		if gaveUp(e[key]) {
 			return &Violation{Kind: "unjustified", What: fmt.Sprintf("cell %s failed and nothing came in between: %s", tr.cell, s.Reason)}
 		}
-		if s.State != proto.CellCertified || tr.deviates != deviateNone || t.vague(key) || s.Boundary.LayoutSensitive || !s.Boundary.BandsKnown {
+		if s.State != proto.CellCertified || tr.deviates != deviateNone || t.vague(key) || s.Boundary.LayoutSensitive || !s.Boundary.BandsKnown || e[key].Search.Min > 0 {
 			continue
 		}
 		if err := tr.holds(s.Boundary); err != nil {

@@ -16,7 +16,7 @@ const (
 	FaultCrash     Fault = "crash"     // an agent dies, in a run or between two steps of a delivery
 	FaultPause     Fault = "pause"     // an agent stands still past its lease, and goes on
 	FaultNeighbour Fault = "neighbour" // another process takes the card's memory during a run
-	FaultRun       Fault = "run"       // a run is killed, hangs, or the host's memory ends
+	FaultRun       Fault = "run"       // a run is killed, hangs, runs out outside the allocator, or the host's memory ends
 	FaultGPU       Fault = "gpu"       // a card is lost for a while
 	FaultStack     Fault = "stack"     // an agent serves tasks on another driver than theirs
 	FaultDouble    Fault = "double"    // the queue delivers a task to two agents, a report twice
@@ -31,12 +31,13 @@ const (
 	FaultUncertain Fault = "uncertain" // a proposal's answer is lost
 	FaultClock     Fault = "clock"     // the coordinators' clocks jump
 	FaultSnapshot  Fault = "snapshot"  // a replica's state goes through a snapshot
+	FaultForeign   Fault = "foreign"   // a result of a cell that this registry never knew
 )
 
 // Faults lists all.
 func Faults() []Fault {
 	return []Fault{FaultCrash, FaultPause, FaultNeighbour, FaultRun, FaultGPU, FaultStack, FaultDouble, FaultOrder, FaultAck, FaultQueue,
-		FaultStream, FaultStore, FaultSlow, FaultLeader, FaultNode, FaultUncertain, FaultClock, FaultSnapshot}
+		FaultStream, FaultStore, FaultSlow, FaultLeader, FaultNode, FaultUncertain, FaultClock, FaultSnapshot, FaultForeign}
 }
 
 // ParseFaults reads a list, comma separated: "all", "none", or names.

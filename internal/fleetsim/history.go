@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/oomfleet/oomfleet/proto"
 )
 
 // Config says which history is played. Equal ones give equal histories.
@@ -30,8 +32,9 @@ type History struct {
 	// Violation is the first promise that was broken; nil for none.
 	Violation *Violation
 	Counts
-	// Done counts the faults.
-	Done map[Fault]int
+	// Done counts the faults, States how the cells ended.
+	Done   map[Fault]int
+	States map[proto.CellState]int
 	// Story is what happened, in order, if it was asked for.
 	Story []string
 }
@@ -79,7 +82,7 @@ func Run(ctx context.Context, cfg Config) (History, error) {
 	alone.play()
 	h.Violation = alone.check.first
 	if h.Violation == nil {
-		h.Violation = t.checkAlone(alone.ending())
+		h.Violation = t.checkAlone(alone.ending(), alone.check.offered-alone.check.accepted)
 	}
 	if h.Violation != nil {
 		h.Violation.What = "undisturbed: " + h.Violation.What
@@ -99,7 +102,12 @@ func Run(ctx context.Context, cfg Config) (History, error) {
 	if h.Violation == nil {
 		h.Violation = t.checkSame(alone.ending(), s.ending())
 	}
-	h.Counts, h.Done = s.counts(), s.trouble.count
+	h.Counts, h.Done, h.States = s.counts(), s.trouble.count, make(map[proto.CellState]int)
+	for _, key := range t.keys {
+		if rec := s.ending()[key]; rec != nil {
+			h.States[rec.State()]++
+		}
+	}
 	h.Story = s.story.lines
 	return h, nil
 }

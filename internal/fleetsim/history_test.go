@@ -3,11 +3,15 @@ package fleetsim
 import (
 	"flag"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/oomfleet/oomfleet/proto"
 )
 
 var (
@@ -80,7 +84,7 @@ func explain(t *testing.T, h History) string {
 // summary counts what the histories had in them.
 func summary(all []History, took time.Duration) string {
 	var sum Counts
-	done := make(map[Fault]int)
+	done, states := make(map[Fault]int), make(map[proto.CellState]int)
 	for _, h := range all {
 		sum.Cells += h.Cells
 		sum.Entries += h.Entries
@@ -95,13 +99,20 @@ func summary(all []History, took time.Duration) string {
 		for f, n := range h.Done {
 			done[f] += n
 		}
+		for state, n := range h.States {
+			states[state] += n
+		}
+	}
+	var ends []string
+	for _, state := range slices.Sorted(maps.Keys(states)) {
+		ends = append(ends, fmt.Sprintf("%s %d", state, states[state]))
 	}
 	var faults []string
 	for _, f := range Faults() {
 		faults = append(faults, fmt.Sprintf("%s %d", f, done[f]))
 	}
 	return fmt.Sprintf("%d histories in %.1f s: %d cells, %d entries, %d results counted and %d late, %d events, %.0f h of simulated time\n"+
-		"runs disturbed %d, cells given up and submitted again %d, reports lost by the queue %d, publishes by stale leaders %d\nfaults: %s",
+		"runs disturbed %d, cells given up and submitted again %d, reports lost by the queue %d, publishes by stale leaders %d\ncells: %s\nfaults: %s",
 		len(all), took.Seconds(), sum.Cells, sum.Entries, sum.Results, sum.Late, sum.Events, sum.Lasted.Hours(),
-		sum.Disturbed, sum.GivenUp, sum.LostReports, sum.StalePublishes, strings.Join(faults, ", "))
+		sum.Disturbed, sum.GivenUp, sum.LostReports, sum.StalePublishes, strings.Join(ends, ", "), strings.Join(faults, ", "))
 }

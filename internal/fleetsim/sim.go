@@ -134,6 +134,13 @@ func (s *sim) plague() {
 		s.store.down = true
 		s.after(s.dice.between("store down", time.Second, 60*time.Second), func() { s.store.down = false })
 	})
+	at(FaultForeign, 60*time.Second, func() {
+		cell := s.town.truths[s.town.keys[0]].cell
+		cell.SeqLen += 1
+		id := cell.ID()
+		s.queue.report(proto.Result{Task: proto.TaskID("s-" + id + "-1"), Protocol: proto.Version, Fence: 7, CellID: id, Origin: proto.OriginSimulated,
+			Kind: proto.TaskRecord, Agent: "stranger", Outcome: proto.OutcomePass})
+	})
 	if len(s.cluster.nodes) < 3 {
 		return
 	}

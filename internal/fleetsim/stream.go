@@ -61,7 +61,6 @@ func (q *stream) publish(tasks []proto.Task) {
 		}
 		q.seq++
 		q.tasks = append(q.tasks, &message{seq: q.seq, task: t})
-		q.check.published[run{t.ID, t.Fence}]++
 		q.wakeAgents()
 	}
 }

@@ -155,6 +155,10 @@ func drawSearch(r *rand.Rand) proto.Search {
 	if s.Certify == proto.CertifySample {
 		s.SamplePercent = 50
 	}
+	if r.IntN(6) == 0 { // a range that cuts off some boundaries
+		s.Min = proto.Bytes(r.IntN(600)) * proto.MiB
+		s.Max = s.Min + proto.Bytes(200+r.IntN(3000))*proto.MiB
+	}
 	return s
 }
 

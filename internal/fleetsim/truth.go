@@ -46,12 +46,15 @@ type truth struct {
 	// recorded is what a run without a quota does, capped what one under a quota
 	// does; of deviateOrder there are several ways.
 	recorded, capped []*allocator.Program
-	known            map[proto.Bytes]bool // passes, remembered
-	floor, top       proto.Bytes          // below floor all fail, from top on all pass
+	// live is what the program itself holds at most: less is never enough, but for
+	// a page of an expandable segment.
+	live       proto.Bytes
+	known      map[proto.Bytes]bool // passes, remembered
+	floor, top proto.Bytes          // below floor all fail, from top on all pass
 }
 
 func newTruth(r *rand.Rand, w workload, cell proto.Cell, d deviation) *truth {
-	t := &truth{cell: cell, deviates: d, known: make(map[proto.Bytes]bool)}
+	t := &truth{cell: cell, deviates: d, live: w.live(cell.SeqLen, cell.Batch), known: make(map[proto.Bytes]bool)}
 	var err error
 	if t.settings, err = allocator.SettingsFromEnv(cell.AllocatorEnv()); err != nil {
 		t.settings = allocator.Settings{} // another backend: nobody can replay it, it runs all the same
@@ -160,15 +163,18 @@ func (t *truth) span() {
 	if t.top > 0 {
 		return
 	}
-	t.floor = proto.Bytes(1) << 60
 	for _, p := range t.capped {
 		free := p.Replay(t.settings, allocator.ReplayOptions{})
 		beside := proto.Bytes(0)
 		if t.cell.QuotaKind != proto.QuotaAllocator {
 			beside = outside
 		}
-		t.floor = min(t.floor, (proto.Bytes(free.PeakAllocated) + beside - t.bytes - 24*proto.MiB).RoundDown(t.cell.Step))
-		t.top = max(t.top, (proto.Bytes(free.PeakReserved) + beside + 24*proto.MiB).RoundUp(t.cell.Step))
+		t.floor = (t.live + beside - t.bytes - 24*proto.MiB).RoundDown(t.cell.Step)
+		reserved := proto.Bytes(free.PeakReserved)
+		if t.settings.GCThreshold > 0 {
+			reserved *= 2 // collecting garbage moves blocks elsewhere, and may need more than leaving it
+		}
+		t.top = max(t.top, (reserved + beside + 24*proto.MiB).RoundUp(t.cell.Step))
 	}
 	t.floor = max(t.floor, t.cell.Step)
 }

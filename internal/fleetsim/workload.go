@@ -26,19 +26,19 @@ type op struct {
 // that pass.
 func drawWorkload(r *rand.Rand) workload {
 	var w workload
-	for range 1 + r.IntN(3) {
-		w.ops = append(w.ops, op{frees: -1, c0: int64(20+r.IntN(400))<<20 + int64(r.IntN(1<<20))})
+	for range 1 + r.IntN(2) {
+		w.ops = append(w.ops, op{frees: -1, c0: int64(20+r.IntN(300))<<20 + int64(r.IntN(1<<20))})
 	}
 	var held []int
-	for range 6 + r.IntN(12) {
-		if len(held) > 0 && r.IntN(5) < 2 {
+	for range 16 + r.IntN(24) {
+		if len(held) > 0 && r.IntN(2) == 0 {
 			i := r.IntN(len(held))
 			w.ops = append(w.ops, op{frees: held[i]})
 			held = slices.Delete(held, i, i+1)
 			continue
 		}
 		held = append(held, len(w.ops))
-		w.ops = append(w.ops, op{frees: -1, c0: int64(r.IntN(1 << 20)), c1: int64(r.IntN(60_000)), c2: int64(r.IntN(900))})
+		w.ops = append(w.ops, op{frees: -1, c0: int64(r.IntN(64 << 20)), c1: int64(r.IntN(60_000)), c2: int64(r.IntN(900))})
 	}
 	for _, at := range held {
 		w.ops = append(w.ops, op{frees: at})
@@ -67,6 +67,21 @@ func (w workload) events(seqLen, batch int) []allocator.Event {
 		}
 	}
 	return events
+}
+
+// live is the most that the program holds at once.
+func (w workload) live(seqLen, batch int) proto.Bytes {
+	var now, most int64
+	for _, e := range w.events(seqLen, batch) {
+		switch e.Action {
+		case allocator.Alloc:
+			now += e.Size
+		case allocator.FreeRequested:
+			now -= e.Size
+		}
+		most = max(most, now)
+	}
+	return proto.Bytes(most)
 }
 
 // with is the program with one more block, held over its second half.
