@@ -115,6 +115,9 @@ func (d *duty) repeatUndecided(ctx context.Context, v registry.View, s *registry
 // of several stacks. It is a function of the view alone. The error satisfies
 // diff.ErrInput.
 func Difference(v registry.View, s *registry.Sweep) (doc diff.Document, ok bool, err error) {
+	if t := trigger(s); t != nil && t.Kind == proto.TriggerNewStack && t.Repeats > 0 {
+		return acrossTorch(v, s, t.Stack.Torch)
+	}
 	base, driver := BaseOf(v, s)
 	if base == nil {
 		return diff.Document{}, false, nil
@@ -126,6 +129,30 @@ func Difference(v registry.View, s *registry.Sweep) (doc diff.Document, ok bool,
 	before, _ := v.Report(base.ID)
 	after, _ := v.Report(s.ID)
 	doc, err = diff.Sweeps(diff.Side{Name: string(base.ID), Report: before, Driver: driver}, diff.Side{Name: string(s.ID), Report: after}, options)
+	return doc, err == nil, err
+}
+
+// acrossTorch compares the recordings of a sweep's cells under a new torch with
+// those of the torch that recorded them last before.
+func acrossTorch(v registry.View, s *registry.Sweep, torch string) (doc diff.Document, ok bool, err error) {
+	var old string
+	var newest uint64
+	for _, id := range s.Cells {
+		for _, run := range v.Records[registry.Key{Origin: s.Origin, Cell: id}].Runs {
+			if run.Kind == proto.TaskRecord && run.Outcome.Verdict() == proto.VerdictPass && run.Stack.Torch != torch && run.Index < s.Index && run.Index > newest {
+				old, newest = run.Stack.Torch, run.Index
+			}
+		}
+	}
+	if old == "" {
+		return diff.Document{}, false, nil
+	}
+	var options diff.Options
+	if p := policyOf(v, s); p != nil {
+		options.Margin, options.Confidence = p.Margin, p.Confidence
+	}
+	report, _ := v.Report(s.ID)
+	doc, err = diff.Sweeps(diff.Side{Name: string(s.ID), Report: report, Torch: old}, diff.Side{Name: string(s.ID), Report: report, Torch: torch}, options)
 	return doc, err == nil, err
 }
 
@@ -164,7 +191,7 @@ func BaseOf(v registry.View, s *registry.Sweep) (*registry.Sweep, string) {
 	var driver string
 	rank := -1
 	for _, t := range slices.Backward(byIndex(v)) {
-		if tr := trigger(t); t.Index >= s.Index || t.Origin != s.Origin || t.Cancelled || tr != nil && tr.Kind == proto.TriggerRepeat || !settledWhole(v, t) {
+		if tr := trigger(t); t.Index >= s.Index || t.Origin != s.Origin || t.Cancelled || tr != nil && tr.Repeats > 0 || !settledWhole(v, t) {
 			continue
 		}
 		cells := cellsOf(v, t)

@@ -85,7 +85,7 @@ func (d *duty) cover(ctx context.Context, order *registry.Sweep, n newcomer, all
 	view := d.registry.View()
 	log := d.log.With("standing", order.ID, "origin", order.Origin, "gpu", n.stack.GPU, "driver", n.stack.Driver, "agent", n.agent)
 	text := fmt.Sprint(order.ID, n.stack.GPU, n.stack.Driver, n.stack.CUDA, n.stack.Torch)
-	add, err := due(view, order, n, all)
+	add, waits, err := due(view, order, n, all)
 	switch {
 	case err != nil:
 		if d.rollout.once("refused" + text) {
@@ -94,7 +94,7 @@ func (d *duty) cover(ctx context.Context, order *registry.Sweep, n newcomer, all
 		}
 		return true, nil
 	case add == nil:
-		return true, nil
+		return !waits, nil
 	}
 	if most := order.Rollout.Policy.MaxPerDay; startedToday(view, order, time.Now()) >= most {
 		if d.rollout.once("held" + text) {

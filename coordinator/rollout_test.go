@@ -44,11 +44,17 @@ func newTown(t *testing.T) *town {
 
 // settleIn announces an agent and lets it work; extra is what its context holds
 // more than the first driver's.
-func (w *town) settleIn(driver string, extra proto.Bytes) {
+func (w *town) settleIn(driver string, extra proto.Bytes) (stop func()) {
 	w.t.Helper()
-	stack := proto.Stack{GPU: gpu, Driver: driver, CUDA: "13.0", Torch: "2.11.0"}
-	w.announce(proto.AgentInfo{ID: proto.AgentID("on-" + strings.ReplaceAll(driver, ".", "-")), Origin: proto.OriginMeasured, Stack: stack})
-	w.background(func(ctx context.Context) error {
+	return w.settleWith(proto.Stack{GPU: gpu, Driver: driver, CUDA: "13.0", Torch: "2.11.0"}, extra)
+}
+
+// settleWith is settleIn for a whole stack.
+func (w *town) settleWith(stack proto.Stack, extra proto.Bytes) (stop func()) {
+	w.t.Helper()
+	driver := stack.Driver
+	w.announce(proto.AgentInfo{ID: proto.AgentID("on-" + strings.ReplaceAll(driver+strings.TrimPrefix(stack.Torch, "2.11.0"), ".", "-")), Origin: proto.OriginMeasured, Stack: stack})
+	return w.background(func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			d, err := w.queue.Next(ctx, stack.Pool(proto.OriginMeasured))
 			if err != nil {
@@ -59,6 +65,7 @@ func (w *town) settleIn(driver string, extra proto.Bytes) {
 				return err
 			}
 			r := runOf(task, "agent")
+			r.Stack = stack
 			if m := &r.Evidence.Meters; m.Context != nil {
 				context, process := *m.Context+extra, *m.ProcessPeak+extra
 				m.Context, m.ProcessPeak = &context, &process
@@ -188,6 +195,31 @@ func TestNewStackIsSweptAndJudged(t *testing.T) {
 				`oomfleet_sweeps_compared{origin="measured",verdict="` + verdictLabel(proto.VerdictNeedMore) + `"}`: 0,
 			})
 		})
+	}
+}
+
+// TestNewTorchIsRecordedAndJudged: torch is no part of a cell, so the cells that
+// were recorded are recorded once more under it, and keep their boundaries.
+func TestNewTorchIsRecordedAndJudged(t *testing.T) {
+	w := newTown(t)
+	leave := w.settleIn(driver, 0)
+	first := w.order(standing("[64, 66, 68, 72]", "{on: new-stack}"))
+	before := w.settled(first)
+	leave()
+	w.settleWith(proto.Stack{GPU: gpu, Driver: driver, CUDA: "13.1", Torch: "2.12.0"}, 40*proto.MiB)
+	id := w.started(driver)
+	verdict := w.judged(id, proto.VerdictChanged)
+	if verdict.Summary != "changed: context +40 MiB" || verdict.From.Torch != "2.11.0" || verdict.To.Torch != "2.12.0" || verdict.Changed != 4 {
+		t.Errorf("%+v", verdict)
+	}
+	after := w.settled(id)
+	for i, c := range after.Cells {
+		if c.State != proto.CellCertified || c.Boundary.Boundary != before.Cells[i].Boundary.Boundary || len(c.Recordings) != 2 {
+			t.Errorf("%s at %v with %d recordings", c.State, c.Boundary.Boundary, len(c.Recordings))
+		}
+	}
+	if n := len(w.registry.View().Sweeps); n != 2 {
+		t.Errorf("%d sweeps", n)
 	}
 }
 
@@ -333,7 +365,7 @@ func TestDue(t *testing.T) {
 		out := map[string][]proto.CellID{}
 		all := newcomers(order.Origin, agents)
 		for _, n := range all {
-			add, err := due(m.View(), order, n, all)
+			add, _, err := due(m.View(), order, n, all)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -364,7 +396,7 @@ func TestDue(t *testing.T) {
 	}
 	if n := newcomers(order.Origin, []proto.AgentInfo{agent("a", newDriver, func(a *proto.AgentInfo) { a.Stack.GPU = "NVIDIA L4" })}); len(n) != 1 {
 		t.Fatalf("%v", n)
-	} else if add, err := due(m.View(), order, n[0], n); add != nil || err != nil {
+	} else if add, _, err := due(m.View(), order, n[0], n); add != nil || err != nil {
 		t.Errorf("another GPU than the target: %+v, %v", add, err)
 	}
 	for name, a := range map[string]proto.AgentInfo{
@@ -378,7 +410,7 @@ func TestDue(t *testing.T) {
 	}
 	order.Source = strings.Replace(order.Source, "seq_len", "seqlen", 1)
 	n := newcomers(order.Origin, []proto.AgentInfo{agent("a", newDriver, nil)})
-	if _, err := due(m.View(), order, n[0], n); err == nil {
+	if _, _, err := due(m.View(), order, n[0], n); err == nil {
 		t.Error("a file that this build cannot read gave a sweep")
 	}
 }

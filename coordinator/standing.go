@@ -69,11 +69,12 @@ func runsOn(a, b proto.Stack) bool {
 // due is the sweep that a standing order asks for on a new stack; nil when the
 // order has nothing for that stack, or everything was asked for already: by
 // this order or by anybody, and also when that was cancelled. Which other agents
-// are there changes neither its cells nor its id.
-func due(v registry.View, order *registry.Sweep, n newcomer, all []newcomer) (*registry.AddSweep, error) {
+// are there changes neither its cells nor its id. waits is whether that may
+// change without a new stack: cells are still in work.
+func due(v registry.View, order *registry.Sweep, n newcomer, all []newcomer) (add *registry.AddSweep, waits bool, err error) {
 	options := matrix.Options{Set: order.Set}
 	if spec, err := matrix.Parse([]byte(order.Source), options); err == nil && spec.GPU != matrix.Installed && spec.GPU != n.stack.GPU {
-		return nil, nil
+		return nil, false, nil
 	}
 	for _, other := range all {
 		if other.stack.GPU == n.stack.GPU { // the model may be `installed` too
@@ -82,21 +83,56 @@ func due(v registry.View, order *registry.Sweep, n newcomer, all []newcomer) (*r
 	}
 	e, err := matrix.Expand([]byte(order.Source), options)
 	if err != nil {
-		return nil, fmt.Errorf("expand the matrix of %s for driver %s: %w", order.ID, n.stack.Driver, err)
+		return nil, false, fmt.Errorf("expand the matrix of %s for driver %s: %w", order.ID, n.stack.Driver, err)
 	}
 	e.Cells = slices.DeleteFunc(e.Cells, func(c proto.Cell) bool { return c.GPU != n.stack.GPU || c.Driver != n.stack.Driver })
 	if len(e.Cells) == 0 {
-		return nil, nil
+		return nil, false, nil
+	}
+	if known(v, order.Origin, e.Cells) {
+		add, waits = dueAgain(v, order, n, e.Cells)
+		return add, waits, nil
 	}
 	trigger := &proto.RolloutTrigger{Kind: proto.TriggerNewStack, Of: order.ID, Stack: &n.stack, Agent: n.agent}
-	add := &registry.AddSweep{Name: order.Name, Origin: order.Origin, Search: e.Search, Source: order.Source,
+	add = &registry.AddSweep{Name: order.Name, Origin: order.Origin, Search: e.Search, Source: order.Source,
 		Set: append(slices.Clone(order.Set), "target.gpu="+n.stack.GPU, "axes.driver="+n.stack.Driver), Cells: e.Cells, Rollout: &proto.Rollout{Trigger: trigger}}
-	if !known(v, order.Origin, e.Cells) {
-		e.Rollout = nil // the sweep of one stack is no order itself
-		add.ID = matrixID(order.Origin, e)
-		return add, nil
+	e.Rollout = nil // the sweep of one stack is no order itself
+	add.ID = matrixID(order.Origin, e)
+	return add, false, nil
+}
+
+// dueAgain is the sweep for a torch or CUDA that is new under a GPU and driver
+// which the order has covered: these are no part of a cell, so the cells that
+// were recorded are recorded once more. It is nil when one of them was recorded
+// there already; waits is whether they have not settled yet.
+func dueAgain(v registry.View, order *registry.Sweep, n newcomer, cells []proto.Cell) (add *registry.AddSweep, waits bool) {
+	if n.stack.Torch == "" {
+		return nil, false
 	}
-	return nil, nil
+	add = &registry.AddSweep{Name: order.Name, Origin: order.Origin, Search: order.Search, Source: order.Source, Set: order.Set,
+		Rollout: &proto.Rollout{Trigger: &proto.RolloutTrigger{Kind: proto.TriggerNewStack, Of: order.ID, Stack: &n.stack, Agent: n.agent, Repeats: 1}}}
+	for _, c := range cells {
+		rec := v.Records[registry.Key{Origin: order.Origin, Cell: c.ID()}]
+		if rec.Settled == nil {
+			return nil, true
+		}
+		for i := range rec.Runs {
+			if on := rec.Runs[i].Stack; on.CUDA == n.stack.CUDA && on.Torch == n.stack.Torch {
+				return nil, false
+			}
+		}
+		if rec.Recording() != nil && rec.Settled.State != proto.CellFailed && rec.Settled.State != proto.CellCancelled {
+			add.Cells = append(add.Cells, c)
+		}
+	}
+	if len(add.Cells) == 0 {
+		return nil, false
+	}
+	id := matrixID(order.Origin, &matrix.Expansion{Name: order.Name + " " + n.stack.Torch + " " + n.stack.CUDA, Search: order.Search, Cells: add.Cells})
+	if add.ID = id; v.Sweeps[id] != nil {
+		return nil, false
+	}
+	return add, false
 }
 
 // known reports whether every cell was asked for before.

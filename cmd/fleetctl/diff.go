@@ -16,6 +16,7 @@ import (
 // diffFlags are how two sweeps are compared.
 type diffFlags struct {
 	drivers      []string
+	torches      []string
 	margin, card string
 	confidence   float64
 	format       string
@@ -72,6 +73,7 @@ changed (with --strict also if more are needed), 2 if the two cannot be compared
 		}}
 	fl := c.Flags()
 	fl.StringArrayVar(&f.drivers, "driver", nil, "the driver that is meant where a sweep has several: once for both sides, or twice")
+	fl.StringArrayVar(&f.torches, "torch", nil, "compare the recordings of one sweep's cells under two versions of torch; given twice")
 	fl.StringVar(&f.margin, "margin", "16MiB", "the difference that does not matter")
 	fl.Float64Var(&f.confidence, "confidence", 0.95, "the rate at which the verdicts should hold, 0.5 to 0.999")
 	fl.StringVar(&f.card, "card", "", "memory of the card that jobs run on, to say which no longer fit it")
@@ -102,6 +104,8 @@ func (f diffFlags) options() (diff.Options, error) {
 	switch {
 	case f.repeat < autoRepeat || f.repeat > 20:
 		return o, fmt.Errorf("--repeat takes 1 to 20 recordings, not %d", f.repeat)
+	case len(f.torches) != 0 && len(f.torches) != 2:
+		return o, fmt.Errorf("--torch is given twice, not %d times", len(f.torches))
 	case len(f.drivers) > 2:
 		return o, fmt.Errorf("--driver is given at most twice, not %d times", len(f.drivers))
 	}

@@ -24,7 +24,7 @@ type diffSide struct {
 // diffSides reads what the arguments name.
 func (a *app) diffSides(ctx context.Context, args []string, f diffFlags) (sides [2]diffSide, err error) {
 	switch {
-	case len(args) == 1 && len(f.drivers) < 2:
+	case len(args) == 1 && len(f.drivers) < 2 && len(f.torches) < 2:
 		return sides, usagef("one sweep is compared with itself under two drivers: --driver X --driver Y; or name two sweeps")
 	case len(args) == 2 && args[0] == "-" && args[1] == "-":
 		return sides, usagef("only one side can be stdin")
@@ -40,6 +40,9 @@ func (a *app) diffSides(ctx context.Context, args []string, f diffFlags) (sides 
 	for i := range sides {
 		if len(f.drivers) > 0 {
 			sides[i].Driver = f.drivers[min(i, len(f.drivers)-1)]
+		}
+		if len(f.torches) > 0 {
+			sides[i].Torch = f.torches[i]
 		}
 	}
 	return sides, nil

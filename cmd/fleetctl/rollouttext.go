@@ -13,6 +13,8 @@ func triggerText(r *proto.Rollout) string {
 	switch {
 	case r == nil:
 		return ""
+	case r.Trigger != nil && r.Trigger.Kind == proto.TriggerNewStack && r.Trigger.Stack != nil && r.Trigger.Repeats > 0:
+		return "new torch " + r.Trigger.Stack.Torch
 	case r.Trigger != nil && r.Trigger.Kind == proto.TriggerNewStack && r.Trigger.Stack != nil:
 		return "new driver " + r.Trigger.Stack.Driver
 	case r.Trigger != nil:
@@ -49,6 +51,8 @@ func rolloutText(report proto.Report) string {
 	}
 	if t := r.Trigger; t != nil {
 		switch {
+		case t.Kind == proto.TriggerNewStack && t.Stack != nil && t.Repeats > 0:
+			say("started by itself: agent %s announced torch %s under driver %s, for the standing order of %s; its cells are recorded again", t.Agent, t.Stack.Torch, t.Stack.Driver, t.Of)
 		case t.Kind == proto.TriggerNewStack && t.Stack != nil:
 			say("started by itself: agent %s announced driver %s on the %s, for the standing order of %s", t.Agent, t.Stack.Driver, t.Stack.GPU, t.Of)
 		default:
@@ -56,7 +60,7 @@ func rolloutText(report proto.Report) string {
 		}
 	}
 	if v := r.Verdict; v != nil {
-		say("verdict: %s (%s same, %d changed, %d need more, against %s under driver %s)", v.Summary, plural(v.Same, "cell"), v.Changed, v.NeedMore, v.Base, v.From.Driver)
+		say("verdict: %s (%s same, %d changed, %d need more, against %s under %s)", v.Summary, plural(v.Same, "cell"), v.Changed, v.NeedMore, v.Base, fromText(v))
 		say("the whole comparison: fleetctl matrix diff %s%s", diffArguments(v, report), marginFlag(v.Margin))
 	}
 	return strings.Join(lines, "\n")
@@ -64,12 +68,23 @@ func rolloutText(report proto.Report) string {
 
 // diffArguments are those of the command that makes the verdict's comparison.
 func diffArguments(v *proto.SweepVerdict, report proto.Report) string {
+	if v.From.Driver == v.To.Driver {
+		return fmt.Sprintf("%s --torch %s --torch %s", v.Base, v.From.Torch, v.To.Torch)
+	}
 	drivers := fmt.Sprintf(" --driver %s --driver %s", v.From.Driver, v.To.Driver)
 	after := report.Matrix.ID
 	if t := report.Rollout.Trigger; t != nil && t.Kind == proto.TriggerRepeat {
 		after = t.Of
 	}
 	return fmt.Sprintf("%s %s%s", v.Base, after, drivers)
+}
+
+// fromText names what the verdict's base differs in.
+func fromText(v *proto.SweepVerdict) string {
+	if v.From.Driver == v.To.Driver {
+		return "torch " + v.From.Torch
+	}
+	return "driver " + v.From.Driver
 }
 
 func marginFlag(margin proto.Bytes) string {

@@ -46,6 +46,9 @@ type Basis struct {
 	Step       proto.Bytes     `json:"step_bytes"`
 	Margin     proto.Bytes     `json:"margin_bytes"`
 	Confidence float64         `json:"confidence"`
+	// RecordingsOnly is whether one set of cells was compared under two versions
+	// of torch: boundaries, which are not told apart by torch, are left out.
+	RecordingsOnly bool `json:"recordings_only,omitempty"`
 	// Correction says how the verdicts were kept honest although there are
 	// many of them.
 	Correction string   `json:"correction"`

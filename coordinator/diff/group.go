@@ -73,7 +73,7 @@ func (d *Document) cell(p pair, said fit.Comparison) Cell {
 		name string
 		cell proto.CellReport
 	}{{"before", a}, {"after", b}} {
-		if s.cell.Boundary.Boundary == 0 {
+		if s.cell.Boundary.Boundary == 0 && !d.Basis.RecordingsOnly {
 			c.Reason = fmt.Sprintf("there is no boundary %s: the cell %s", s.name, describe(s.cell))
 			verdicts = append(verdicts, proto.VerdictNeedMore)
 		}

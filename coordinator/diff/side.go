@@ -25,6 +25,10 @@ type Side struct {
 	Name   string
 	Report proto.Report
 	Driver string
+	// Torch chooses the recordings of one torch among those of the same cells;
+	// empty is all. A cell's boundary is then left out: it is not told apart by
+	// torch.
+	Torch string
 }
 
 // key is what pairs a cell with one of another stack.
@@ -88,6 +92,9 @@ func check(s Side) (side, error) {
 			return out, err
 		}
 	}
+	if len(out.cells) == 0 {
+		return out, refuse("%s has no recording made with torch %s", s.Name, s.Torch)
+	}
 	first := chosen[0]
 	out.stack.Sweep, out.stack.GPU, out.stack.Driver = s.Report.Matrix, first.GPU, first.Driver
 	return out, nil
@@ -115,6 +122,13 @@ func (s *side) take(c proto.CellReport) error {
 	case !settled(c.State):
 		return refuse("%s is not settled yet: %s is %s", s.Name, nameOf(c), c.State)
 	}
+	if s.Torch != "" {
+		c.Recordings = slices.DeleteFunc(slices.Clone(c.Recordings), func(r proto.Recording) bool { return r.Torch != s.Torch })
+		c.PeakAllocated, c.PeakReserved, c.ProcessPeak, c.Boundary = 0, 0, 0, proto.Boundary{}
+		if len(c.Recordings) == 0 {
+			return nil
+		}
+	}
 	s.cells[k] = c
 	for _, r := range c.Recordings {
 		s.stack.CUDA, s.stack.Torch = r.CUDA, r.Torch
@@ -139,6 +153,8 @@ func together(before, after side) error {
 		return refuse("%s is %s and %s is %s: numbers of two origins are never compared", before.Name, before.origin, after.Name, after.origin)
 	case before.kind != after.kind:
 		return refuse("%s has boundaries of %s quotas and %s of %s quotas: they limit different things", before.Name, before.kind, after.Name, after.kind)
+	case (before.Torch == "") != (after.Torch == ""):
+		return refuse("name the torch of both sides, or of none")
 	case before.step != after.step:
 		return refuse("%s was searched in steps of %v and %s in steps of %v; submit one of them again with the other's quota.step", before.Name, before.step, after.Name, after.step)
 	}

@@ -52,7 +52,7 @@ func Sweeps(before, after Side, o Options) (Document, error) {
 		return Document{}, refuse("both sides are the same: %s under driver %s", a.Name, a.stack.Driver)
 	}
 	d := Document{Before: a.stack, After: b.stack, Groups: []Group{}, Cells: []Cell{}, Unpaired: unpaired(a, b), Repeat: []Repeat{},
-		Basis: Basis{Origin: a.origin, QuotaKind: a.kind, Step: a.step, Margin: o.Margin, Confidence: o.Confidence}}
+		Basis: Basis{Origin: a.origin, QuotaKind: a.kind, Step: a.step, Margin: o.Margin, Confidence: o.Confidence, RecordingsOnly: a.Torch != ""}}
 	groups := grouped(a, b)
 	each := shared(o.Confidence, groups, &d.Basis)
 	for _, pairs := range groups {

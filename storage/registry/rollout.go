@@ -54,39 +54,47 @@ func (m *Machine) endOrderLocked(known *Sweep) {
 	m.sweeps.put(sweep.ID, &sweep)
 }
 
-// repeatTries is how many recordings of a repeat may come to nothing before the
-// cell is left as it is.
-const repeatTries = 3
+// repeatTries is how many recordings of a repeat may come to nothing, and
+// strangerTries how many may come from agents of another torch or CUDA, before
+// the cell is left as it is.
+const (
+	repeatTries   = 3
+	strangerTries = 20
+)
 
 // repeats is how many recordings of each cell a sweep asks for beside its
 // matrix; 0 for a sweep that is no repeat.
 func repeats(r *proto.Rollout) int {
-	if r == nil || r.Trigger == nil || r.Trigger.Kind != proto.TriggerRepeat {
+	if r == nil || r.Trigger == nil {
 		return 0
 	}
 	return r.Trigger.Repeats
 }
 
 // Missing is how many recordings a repeating sweep still waits for of one of
-// its records. What was recorded before the sweep does not count, and a cell
-// whose recordings fail is given up.
+// its records. What was recorded before the sweep does not count, nor what an
+// agent of another torch or CUDA recorded where the sweep is for one stack; a
+// cell whose recordings fail is given up.
 func (s *Sweep) Missing(r *Record) int {
 	wanted := repeats(s.Rollout)
 	if wanted == 0 || s.Cancelled || !repeatable(r) {
 		return 0
 	}
-	passed, failed := 0, 0
+	passed, failed, strange := 0, 0, 0
+	on := s.Rollout.Trigger.Stack
 	for i := range r.Runs {
 		run := &r.Runs[i]
 		switch {
 		case run.Index <= s.Index || run.Kind != proto.TaskRecord:
+		case run.recording() && on != nil && (run.Stack.CUDA != on.CUDA || run.Stack.Torch != on.Torch):
+			strange++
 		case run.recording():
 			passed++
 		default:
 			failed++
 		}
 	}
-	if failed >= repeatTries {
+	if failed >= repeatTries || strange >= strangerTries {
 		return 0
 	}
 	return max(0, wanted-passed)
