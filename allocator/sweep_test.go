@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 )
 
@@ -54,6 +55,9 @@ func TestSweepOfANonMonotoneProgram(t *testing.T) {
 		r, err := e20(t).Sweep(SweepOptions{DeviceTotal: c.total * mib})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if capped, err := e20(t).Sweep(SweepOptions{Ceiling: c.total * mib, DeviceTotal: 1000 * mib}); err != nil || !reflect.DeepEqual(capped, r) {
+			t.Errorf("a ceiling of %d: %+v, a card of that size: %+v (%v)", c.total, capped, r, err)
 		}
 		if r.AboveDevice != c.above || !c.above && r.Boundary != c.boundary*mib || c.lowest > 0 && r.LowestPass != c.lowest*mib {
 			t.Errorf("total %d: %+v", c.total, r)

@@ -70,9 +70,13 @@ func (s *sweeper) walk() error {
 	top := s.lowest(noQuota)
 	s.result.NoRetry = top
 	quota := top - s.o.Step
-	if total := s.o.DeviceTotal / s.o.Step * s.o.Step; total > 0 && total < top {
-		quota = total
-		s.last = total + s.o.Step
+	highest := s.o.DeviceTotal
+	if c := s.o.Ceiling; c > 0 && (highest == 0 || c < highest) {
+		highest = c
+	}
+	if highest = highest / s.o.Step * s.o.Step; highest > 0 && highest < top {
+		quota = highest
+		s.last = highest + s.o.Step
 	} else {
 		s.note(top, first)
 	}

@@ -144,6 +144,9 @@ type SweepOptions struct {
 	// DeviceTotal is the card's total in bytes: no larger quota is looked at.
 	// 0 looks as far up as the program reaches.
 	DeviceTotal int64
+	// Ceiling, if not 0, is a quota above which none is looked at, as with
+	// DeviceTotal: AboveDevice then says that the ceiling itself fails.
+	Ceiling int64
 	// MaxReplays bounds the work, for each layout; 0 is 20,000.
 	MaxReplays int
 	// Stop, when set, is asked before each replay; true ends the sweep.
