@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +31,10 @@ type programFile struct {
 }
 
 const programVersion = 1
+
+// maxProgramFile is how long a program file may be; that of three ESMFold
+// recordings takes 9 kB.
+const maxProgramFile = 16 << 20
 
 func (a *app) programCommand() *cobra.Command {
 	c := &cobra.Command{Use: "program", Short: "Allocation programs: a few recordings say what every longer run allocates"}
@@ -84,6 +89,7 @@ func domainsOf(f *allocator.Family) []string {
 func buildProgram(paths []string) (*programFile, error) {
 	p := &programFile{Version: programVersion}
 	var recordings []allocator.Recording
+	var kinds mixture
 	for i, path := range paths {
 		events, meta, err := trace.ReadFile(path)
 		if err != nil {
@@ -104,28 +110,38 @@ func buildProgram(paths []string) (*programFile, error) {
 		if check.Mismatches > 0 {
 			return nil, fmt.Errorf("%s fails its self-check (%s): nothing is built from it", name, check.First)
 		}
+		kinds.add(name, meta)
 		if i == 0 {
 			p.Workload, p.Stack, p.Origin, p.Total = meta.Cell.Workload, meta.Stack, meta.Origin, meta.DeviceTotal
-		} else if !p.Workload.Equal(meta.Cell.Workload) || p.Stack != meta.Stack || p.Origin != meta.Origin {
-			return nil, fmt.Errorf("%s is of another workload, stack or origin than %s: build from one at a time", name, filepath.Base(paths[0]))
 		}
 		if outside, known := meta.OutsideAllocator(); known {
 			p.Outside = max(p.Outside, outside)
 		}
 		recordings = append(recordings, allocator.Recording{SeqLen: meta.Cell.SeqLen, Batch: meta.Cell.Batch, Chunk: meta.Cell.ChunkSize, Events: events})
 	}
+	if err := kinds.check(); err != nil {
+		return nil, err
+	}
 	var err error
 	if p.Family, err = allocator.BuildFamily(recordings); err != nil {
-		return nil, fmt.Errorf("no program: %w", err)
+		return nil, fmt.Errorf("no program: %w%s", err, parts(paths, recordings))
 	}
 	return p, nil
 }
 
 // readProgram reads a file of `program build`.
 func readProgram(path string) (*programFile, error) {
-	text, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the program: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxProgramFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the program: %w", err)
+	}
+	if len(text) > maxProgramFile {
+		return nil, fmt.Errorf("%s is not a program file: it is larger than %s, which no program is", path, proto.Bytes(maxProgramFile))
 	}
 	p := &programFile{}
 	if err := json.Unmarshal(text, p); err != nil {
@@ -196,7 +212,7 @@ func (p *programFile) predict(f replayFlags, seqLen, batch, chunk int) (predicti
 	if r.kind != proto.QuotaAllocator && p.Outside == 0 {
 		return predictionDocument{}, errors.New("no recording of this program says what the process held outside the allocator: only --cap-kind allocator can be predicted")
 	}
-	if err := r.settings(f.env); err != nil {
+	if r.wanted, err = settingsOf(f.env, allocator.Settings{}); err != nil {
 		return predictionDocument{}, err
 	}
 	domain, err := p.Family.Domain(seqLen, batch, chunk)

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/oomfleet/oomfleet/proto"
 )
 
 func traceFile(seqLen, chunk int) string {
@@ -93,7 +96,10 @@ func TestProgramRefusesWhatItCannotKnow(t *testing.T) {
 		"no output":           {[]string{"program", "build", traceFile(128, 0)}, "-o"},
 		"another variable":    {[]string{"program", "predict", file, "--seq-len", "320", "--env", "X=1"}, "X is not a variable"},
 		"different sequences": {[]string{"program", "build", other + "resnet_train_L224_B16.parquet", other + "resnet_train_L224_B8.parquet", "-o", file + "x"}, "different things"},
-		"two workloads":       {[]string{"program", "build", traceFile(128, 0), other + "llama_L256_B1.parquet", "-o", file + "x"}, "another workload"},
+		"two workloads":       {[]string{"program", "build", traceFile(128, 0), other + "llama_L256_B1.parquet", "-o", file + "x"}, "llama_L256_B1.parquet\n    ("},
+		"endless file":        {[]string{"program", "predict", "/dev/zero", "--seq-len", "320"}, "larger than 16 MiB"},
+		"one odd file":        {append(slices.Clone(build), strings.Replace(traceFile(256, 0), "B1", "B2", 1)), "build from them:\n  L128_B1.parquet L192_B1.parquet L256_B1.parquet L320_B1.parquet"},
+		"what is missing":     {append(slices.Clone(build), traceFile(512, 64)), "no program, leave them out or record what they lack:\n  L512_B1_c64.parquet\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, code := fleetctl(t, c.args...)
@@ -101,6 +107,14 @@ func TestProgramRefusesWhatItCannotKnow(t *testing.T) {
 				t.Errorf("exit %d, stdout %q, stderr %q; want a sentence with %q", code, stdout, stderr, c.says)
 			}
 		})
+	}
+}
+
+// TestWhatIfRefusesFirst: a wrong setting is refused before the trace is opened.
+func TestWhatIfRefusesFirst(t *testing.T) {
+	stdout, stderr, code := fleetctl(t, "trace", "what-if", "nowhere.parquet", "--setting", "max_split_size_mb:12")
+	if code != exitUsage || stdout != "" || !strings.Contains(stderr, "at least 20") {
+		t.Errorf("exit %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
 }
 
@@ -115,6 +129,9 @@ func TestWhatIfOrdersSettingsAndWarns(t *testing.T) {
 	for i, r := range d.Settings {
 		if i > 0 && r.Boundary.Boundary < d.Settings[i-1].Boundary.Boundary {
 			t.Errorf("row %d is out of order", i)
+		}
+		if mapped := r.MappedUpTo > 0; mapped != strings.Contains(r.Warning, "mapped up to") || mapped && r.Boundary.Boundary > proto.Bytes(r.MappedUpTo) {
+			t.Errorf("%s: mapped up to %d, %q", r.Setting, r.MappedUpTo, r.Warning)
 		}
 		if both := r.Setting == "expandable_segments:True,max_split_size_mb:128"; both != strings.Contains(r.Warning, "whatever quota") {
 			t.Errorf("%s: warning %q", r.Setting, r.Warning)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +30,7 @@ type recorded struct {
 	cap      int64
 	overhead int64
 	total    int64
+	ceiling  int64 // quotas above are not mapped; 0 for none
 }
 
 // openReplay reads a trace file and checks the question against it.
@@ -48,7 +50,13 @@ func openReplay(path string, f replayFlags) (*recorded, error) {
 		}
 		r.cap = int64(quota)
 	}
+	if _, err := settingsOf(f.env, allocator.Settings{}); err != nil { // before the file, which takes longer
+		return nil, wrongInput(err)
+	}
 	events, meta, err := trace.ReadFile(path)
+	if digest := proto.Digest(path); errors.Is(err, fs.ErrNotExist) && trace.ValidDigest(digest) {
+		return nil, usagef("there is no file of this name, but it can be the digest of a stored trace: fetch it with `fleetctl trace get %s -o FILE`, then name the file", digest)
+	}
 	if err != nil {
 		return nil, wrongInput(err)
 	}
@@ -58,7 +66,7 @@ func openReplay(path string, f replayFlags) (*recorded, error) {
 	if r.recorded, err = allocator.ParseSettings(meta.Settings[allocator.EnvConf]); err != nil {
 		return nil, wrongInput(fmt.Errorf("%s was recorded under settings that cannot be replayed: %w", path, err))
 	}
-	if err := r.settings(f.env); err != nil {
+	if r.wanted, err = settingsOf(f.env, r.recorded); err != nil {
 		return nil, wrongInput(err)
 	}
 	if r.program, err = allocator.Compile(events); err != nil {
@@ -75,26 +83,23 @@ func openReplay(path string, f replayFlags) (*recorded, error) {
 	return r, nil
 }
 
-// settings reads --env pairs; without any the recording's own settings hold.
-func (r *recorded) settings(pairs []string) error {
-	r.wanted = r.recorded
+// settingsOf reads --env pairs; without any the recording's own settings hold.
+func settingsOf(pairs []string, recorded allocator.Settings) (allocator.Settings, error) {
 	if len(pairs) == 0 {
-		return nil
+		return recorded, nil
 	}
 	env := map[string]string{}
 	for _, pair := range pairs {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return fmt.Errorf("--env takes KEY=VALUE, not %q", pair)
+			return allocator.Settings{}, fmt.Errorf("--env takes KEY=VALUE, not %q", pair)
 		}
 		if old, twice := env[name]; twice && old != value {
-			return fmt.Errorf("--env names %s twice with different values", name)
+			return allocator.Settings{}, fmt.Errorf("--env names %s twice with different values", name)
 		}
 		env[name] = value
 	}
-	wanted, err := allocator.SettingsFromEnv(env)
-	r.wanted = wanted
-	return err
+	return allocator.SettingsFromEnv(env)
 }
 
 // limit is the replay's limit for a quota of the kind that was asked for.
@@ -158,11 +163,15 @@ func outcomeOf(r allocator.ReplayResult) string {
 // boundary maps the outcome over all quotas; it also returns the replay without
 // one. checked comes first where there is a recording to check.
 func (r *recorded) boundary() (boundaryDocument, allocator.ReplayResult, error) {
-	o := allocator.SweepOptions{Settings: r.wanted, Recorded: r.recorded, Overhead: r.overhead, DeviceTotal: r.total}
+	o := allocator.SweepOptions{Settings: r.wanted, Recorded: r.recorded, Overhead: r.overhead, DeviceTotal: r.total, Ceiling: r.ceiling}
 	if r.kind != proto.QuotaAllocator && r.kind != "" {
 		o.Kind = allocator.SweepDevice
 	}
 	s, err := r.program.Sweep(o)
+	if r.ceiling > 0 && err == nil && s.AboveDevice { // the boundary lies higher
+		o.Ceiling = 0
+		s, err = r.program.Sweep(o)
+	}
 	if err != nil {
 		return boundaryDocument{}, allocator.ReplayResult{}, err
 	}

@@ -165,6 +165,8 @@ func TestReplayRefusesWhatItCannotKnow(t *testing.T) {
 		"no cap":             {[]string{l384, "--cap", "0"}, "more than 0"},
 		"unknown kind":       {[]string{l384, "--cap-kind", "gpu"}, "allocator, process, device"},
 		"no such file":       {[]string{"nowhere.parquet"}, "nowhere.parquet"},
+		"a digest":           {[]string{strings.Repeat("a", 64)}, "fleetctl trace get"},
+		"setting first":      {[]string{"nowhere.parquet", "--env", "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:12"}, "at least 20"},
 		"not a trace":        {[]string{broken}, "broken.parquet"},
 		"no file":            {nil, "usage"},
 		"unknown flag":       {[]string{l384, "--quota", "1"}, "--quota"},

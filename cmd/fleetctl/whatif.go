@@ -2,9 +2,12 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -28,8 +31,11 @@ type whatIfRow struct {
 	PeakReserved int64 `json:"peak_reserved_bytes"`
 	// Saves is how much lower the boundary is than the recording's own
 	// setting's; negative when it is higher.
-	Saves   int64  `json:"saves_bytes"`
-	Warning string `json:"warning,omitempty"`
+	Saves int64 `json:"saves_bytes"`
+	// MappedUpTo is the largest quota that was looked at, where that is not the
+	// setting's own no-retry quota.
+	MappedUpTo int64  `json:"mapped_up_to_bytes,omitempty"`
+	Warning    string `json:"warning,omitempty"`
 }
 
 func (a *app) traceWhatIfCommand() *cobra.Command {
@@ -58,8 +64,21 @@ func (a *app) traceWhatIfCommand() *cobra.Command {
 	return c
 }
 
-// whatIf maps a trace under each setting, lowest boundary first.
+// whatIf maps a trace under each setting, lowest boundary first. Settings are
+// read before the trace is, so that a wrong one is refused at once.
 func whatIf(path string, settings []string) ([]whatIfRow, error) {
+	var rows []whatIfRow
+	var wanted []allocator.Settings
+	for i, conf := range settings {
+		if slices.Contains(settings[:i], conf) {
+			continue
+		}
+		set, err := allocator.ParseSettings(conf)
+		if err != nil {
+			return nil, wrongInput(err)
+		}
+		rows, wanted = append(rows, whatIfRow{Setting: conf}), append(wanted, set)
+	}
 	own, err := openReplay(path, replayFlags{capKind: string(proto.QuotaAllocator)})
 	if err != nil {
 		return nil, err
@@ -71,25 +90,46 @@ func whatIf(path string, settings []string) ([]whatIfRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	var rows []whatIfRow
-	for i, conf := range settings {
-		if slices.Contains(settings[:i], conf) {
-			continue
-		}
-		r := *own
-		if r.wanted, err = allocator.ParseSettings(conf); err != nil {
-			return nil, wrongInput(err)
-		}
-		b, uncapped, err := r.boundary()
-		if err != nil {
-			return nil, fmt.Errorf("setting %q: %w", conf, err)
-		}
-		row := whatIfRow{Setting: conf, boundaryDocument: b, PeakReserved: uncapped.PeakReserved, Saves: int64(base.Boundary.Boundary - b.Boundary.Boundary)}
-		row.Warning = warning(conf, r.wanted, uncapped.PeakReserved, base)
-		rows = append(rows, row)
+	errs := make([]error, len(rows))
+	var group sync.WaitGroup
+	turn := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range rows {
+		group.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			errs[i] = rows[i].fill(*own, wanted[i], base)
+		})
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	slices.SortStableFunc(rows, func(x, y whatIfRow) int { return cmp.Compare(x.Boundary.Boundary, y.Boundary.Boundary) })
 	return rows, nil
+}
+
+// fill maps the trace under a row's setting.
+func (row *whatIfRow) fill(r recorded, wanted allocator.Settings, base boundaryDocument) error {
+	r.wanted = wanted
+	if wanted.Expandable && wanted.MaxSplit > 0 {
+		// Reserved memory follows the quota all the way up: thousands of paths
+		// that nobody asks for.
+		r.ceiling = int64(base.NoRetry)
+		row.MappedUpTo = r.ceiling
+	}
+	b, uncapped, err := r.boundary()
+	if err != nil {
+		return fmt.Errorf("setting %q: %w", row.Setting, err)
+	}
+	row.boundaryDocument, row.PeakReserved, row.Saves = b, uncapped.PeakReserved, int64(base.Boundary.Boundary-b.Boundary.Boundary)
+	if int64(b.Boundary.Boundary) > row.MappedUpTo {
+		row.MappedUpTo = 0
+	}
+	row.Warning = warning(row.Setting, wanted, uncapped.PeakReserved, base)
+	if row.MappedUpTo > 0 {
+		row.Warning += fmt.Sprintf("; mapped up to %s", mib(proto.Bytes(row.MappedUpTo)))
+	}
+	return nil
 }
 
 // warning says what a setting does that its boundary does not show.
