@@ -60,7 +60,7 @@ func BuildFamily(recordings []Recording) (*Family, error) {
 		if byChunk[c.chunk] == nil {
 			chunks = append(chunks, c.chunk)
 		}
-		byChunk[c.chunk] = append(byChunk[c.chunk], specimen{c, steps, sizes, p.streams})
+		byChunk[c.chunk] = append(byChunk[c.chunk], specimen{c, steps, sizes, p.streams, p.places()})
 	}
 	slices.Sort(chunks)
 	f := &Family{}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"math/big"
 	"strings"
 )
@@ -39,6 +40,8 @@ type pieceDoc struct {
 	Loops    [][2]int  `json:"loops"`
 	Sizes    []sizeDoc `json:"sizes"`
 	Steps    []byte    `json:"steps"`
+	// Segments are addresses and sizes of those of the largest recording.
+	Segments [][2]uint64 `json:"segments,omitempty"`
 }
 
 // sizeDoc is one polynomial: exact coefficients by monomial ("1", "L", "BL2").
@@ -79,6 +82,9 @@ func (f *Family) MarshalJSON() ([]byte, error) {
 			if c == p.base {
 				out.Base = i
 			}
+		}
+		for _, s := range p.places {
+			out.Segments = append(out.Segments, [2]uint64{s.addr, uint64(s.size)})
 		}
 		for _, s := range p.sites {
 			out.Loops = append(out.Loops, [2]int{s.at, s.length})
@@ -173,6 +179,13 @@ func (d *pieceDoc) piece() (*piece, error) {
 		last = l[0]
 		p.sites = append(p.sites, site{l[0], l[1]})
 	}
+	for i, s := range d.Segments {
+		if s[1] == 0 || s[1] > math.MaxInt64 || s[0] > math.MaxInt64 {
+			return nil, fmt.Errorf("segment %d is damaged", i)
+		}
+		p.places = append(p.places, recorded{span: span{s[0], int64(s[1])}})
+	}
+	unhide(p.places)
 	_, err := p.extend(p.base)
 	return p, err
 }

@@ -38,6 +38,7 @@ type specimen struct {
 	steps   []step
 	sizes   []int64
 	streams []int64
+	places  []recorded
 }
 
 // piece is one program of a family: steps that all its recordings share, loops
@@ -50,6 +51,7 @@ type piece struct {
 	sites   []site
 	sizeOf  []int32 // index into sizes for allocations
 	sizes   []polynomial
+	places  []recorded // segments of the largest recording, see Program.places
 }
 
 // newPiece aligns recordings of one chunk size and finds their sizes.
@@ -64,7 +66,7 @@ func newPiece(examples []specimen) (*piece, error) {
 		return a.batch - b.batch
 	})
 	base := examples[0]
-	p := &piece{base: base.cell, steps: base.steps, streams: base.streams}
+	p := &piece{base: base.cell, steps: base.steps, streams: base.streams, places: examples[len(examples)-1].places}
 	for _, e := range examples[1:] {
 		if e.chunks() > base.chunks() {
 			sites, err := findSites(base.steps, e.steps, e.chunks()-base.chunks())
@@ -186,7 +188,7 @@ func (p *piece) extend(c cell) (*Program, error) {
 	if total > maxSteps {
 		return nil, fmt.Errorf("%w: %v would do more than %d operations", ErrOutOfDomain, c, maxSteps)
 	}
-	b := builder{p: Program{oomAt: -1, synthetic: true, streams: p.streams}}
+	b := builder{p: Program{oomAt: -1, synthetic: true, streams: p.streams, segments: p.places}}
 	for _, k := range unroll(p.sites, len(p.steps), turns) {
 		size := int64(0)
 		if p.steps[k].kind == opAlloc {

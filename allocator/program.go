@@ -54,6 +54,21 @@ func (p *Program) Events() int {
 	return n
 }
 
+// places are the segments with which a run of another size begins too: all of
+// them, where none was given back, or nothing for ranges. Loading is the same for
+// every size, and the driver puts the same requests into the same places.
+func (p *Program) places() []recorded {
+	if p.ranges {
+		return nil
+	}
+	for i, s := range p.segments {
+		if s.given > 0 {
+			return p.segments[:i]
+		}
+	}
+	return p.segments
+}
+
 // Compile checks a trace and turns it into a program. It refuses a trace whose
 // recording began late (a free of an unknown address) and one that allocates an
 // address twice. A trace that ends in an out-of-memory compiles up to there. The
