@@ -88,7 +88,7 @@ type Queue interface {
 	Next(ctx context.Context, pool proto.Pool) (Delivery, error)
 
 	// Report stores a result, durable when it returns. A result that was
-	// reported already (same task, fence and agent) is stored once. With
+	// reported already (the same in all it says) is stored once. With
 	// ErrFull it can be reported later, with ErrTooLarge never as it is.
 	Report(ctx context.Context, r proto.Result) error
 	// NextReport waits for the next result, as Next does. It may be called

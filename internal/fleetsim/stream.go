@@ -139,7 +139,8 @@ func (q *stream) report(r proto.Result) bool {
 	if q.down {
 		return false
 	}
-	if id := fmt.Sprintf("%s %d %s", r.Task, r.Fence, r.Agent); !q.stored[id] {
+	// The content is part of it: another run of the same task is another report.
+	if id := fmt.Sprintf("%s %d %s %s %s %v", r.Task, r.Fence, r.Agent, r.Stack.Driver, r.Outcome, r.Evidence.Seconds); !q.stored[id] {
 		q.stored[id] = true
 		q.reports = append(q.reports, &letter{result: r})
 		q.wakeIntake()

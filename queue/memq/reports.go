@@ -27,7 +27,7 @@ func (q *Queue) Report(ctx context.Context, r proto.Result) error {
 			return fmt.Errorf("%s: %w", op, err)
 		}
 	}
-	key := fmt.Sprintf("%s.%d.%s", r.Task, r.Fence, r.Agent)
+	key := fmt.Sprintf("%s.%d.%s.%s", r.Task, r.Fence, r.Agent, data)
 	q.s.mu.Lock()
 	defer q.s.mu.Unlock()
 	if q.s.seen[key] {

@@ -60,9 +60,12 @@ func reportedTwice(b *bench) {
 	other.Agent = "agent-2"
 	later := r
 	later.Fence++
+	again := r // the first was kept out, the task came again and was run again
+	again.Outcome = proto.OutcomeCrash
 	b.report(other)
 	b.report(later)
-	b.pending(2)
+	b.report(again)
+	b.pending(3)
 }
 
 func reportTooLarge(b *bench) {
