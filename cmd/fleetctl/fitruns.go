@@ -153,7 +153,7 @@ func fitGroup(rows []runRow, table runTable) ([]proto.Coefficients, error) {
 	}
 	notes := table.notes
 	if table.check != nil {
-		notes = append(table.check(rows), notes...)
+		notes = append(append(table.check(rows), lessThanWeights(points, models)...), notes...)
 	}
 	var out []proto.Coefficients
 	for _, m := range models {

@@ -282,6 +282,31 @@ func checkImport(rows []runRow) []string {
 	return append(notes, belowReserved(rows)...)
 }
 
+// lessThanWeights finds weights that are claimed and do not fit into what a run
+// of length zero would take.
+func lessThanWeights(points []fit.Point, models []fit.Model) []string {
+	var claimed int64
+	for _, p := range points {
+		claimed = max(claimed, p.Weights)
+	}
+	for _, m := range models {
+		if m.Target != fit.Allocated {
+			continue
+		}
+		var fixed float64
+		for _, t := range m.Terms {
+			if t.Name != "BL" && t.Name != "BL2" && t.Name != "BL3" {
+				fixed += t.Value
+			}
+		}
+		if fixed < 0.99*float64(claimed) {
+			return []string{fmt.Sprintf("the table does not fit its weights: at length 0 it leaves %.1f GiB, less than the %.1f GiB of weights that it claims",
+				inGiB(int64(fixed)), inGiB(claimed))}
+		}
+	}
+	return nil
+}
+
 // belowReserved finds processes that are said to hold less than their own cache.
 func belowReserved(rows []runRow) []string {
 	type place struct{ seqLen, batch int }

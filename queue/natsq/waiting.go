@@ -33,28 +33,3 @@ func (q *Queue) Waiting(ctx context.Context) (ids map[proto.TaskID]bool, err err
 	})
 	return ids, err
 }
-
-// Remove implements queue.Queue. A task that an agent holds is removed too; the
-// agent's later ack finds nothing and is no error.
-func (q *Queue) Remove(ctx context.Context, pool proto.Pool, ids []proto.TaskID) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	var s jetstream.Stream
-	err := q.call(ctx, "remove tasks", func(ctx context.Context) (err error) {
-		if err := checkToken("pool", string(pool)); err != nil {
-			return err
-		}
-		s, err = q.stream(ctx, TasksStream)
-		return err
-	})
-	for i := 0; err == nil && i < len(ids); i++ {
-		err = q.call(ctx, "remove task "+string(ids[i]), func(ctx context.Context) error {
-			if err := checkToken("task id", string(ids[i])); err != nil {
-				return err
-			}
-			return s.Purge(ctx, jetstream.WithPurgeSubject(taskSubject(pool, ids[i])))
-		})
-	}
-	return err
-}
