@@ -4,8 +4,9 @@
 // the registry, with the index they hold at; writes go to the coordinator, on
 // whichever node leads. It also holds the Go client that fleetctl uses.
 //
-// Every answer names the log position that it was read at. A write that reaches
-// a follower is passed on to the leader once; a second hop is refused.
+// Every answer names the log position that it was read at, and how old that may
+// be; a read may ask to be consistent or at most so old. A write that reaches a
+// follower is passed on to the leader once; a second hop is refused.
 //
 // Start reading at New, then sweeps.go; Client is the other side.
 package api
