@@ -176,7 +176,9 @@ func (a *Allocator) take(set uint16, size int64) int32 {
 func (a *Allocator) acquire(set uint16, size int64) int32 {
 	if a.sweep.asks {
 		id := a.sweep.grant
-		a.sweep.grant = none
+		if a.sweep.grant = none; id != none {
+			a.stats.DeviceAllocs++ // now, not when it was granted: a turn that takes it changes something
+		}
 		return id
 	}
 	if a.sweep.want != nil {

@@ -58,12 +58,14 @@ func (p *Program) divide(set *Settings) [2]*half {
 	at := 0
 	freed := p.freed()
 	for _, t := range p.repeated {
-		at = s.take(at, t.start, freed)
-		start := [2]int{len(s.out[0].ops), len(s.out[1].ops)}
+		// The first turn may free blocks of the other pool than the turns behind
+		// it do: what lives from turn to turn was allocated elsewhere.
 		at = s.take(at, t.start+t.period, freed)
+		start := [2]int{len(s.out[0].ops), len(s.out[1].ops)}
+		at = s.take(at, t.start+2*t.period, freed)
 		for h, q := range s.out {
 			if period := len(q.ops) - start[h]; period > 0 {
-				turn := stretch{start: start[h], period: period, turns: t.turns, carried: carried(q.ops[start[h]:])}
+				turn := stretch{start: start[h], period: period, turns: t.turns - 1, carried: carried(q.ops[start[h]:])}
 				q.repeated = append(q.repeated, turn)
 			}
 		}

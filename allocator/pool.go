@@ -237,9 +237,12 @@ func (m *pool) leg(n *node, w way) nodeKind {
 	case n.kind != nodeBound:
 		m.grant(int(w.answer), n.want)
 	}
-	next, _ := slices.BinarySearch(m.half.bounds, m.run.at+1)
+	from := m.run.at + 1
+	if n.kind == nodeFlush {
+		from-- // two flushes may follow one another
+	}
 	end := len(m.half.ops)
-	if next < len(m.half.bounds) {
+	if next, _ := slices.BinarySearch(m.half.bounds, from); next < len(m.half.bounds) {
 		end = m.half.bounds[next]
 	}
 	if w.flush > 0 {

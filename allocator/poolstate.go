@@ -54,7 +54,6 @@ func (m *pool) grant(rank int, want int64) {
 	}
 	m.segs = slices.Insert(m.segs, rank, base)
 	a.born++
-	a.stats.DeviceAllocs++
 	a.sweep.grant = a.newBlock(block{addr: base, size: want, segment: -a.born, set: m.size})
 }
 

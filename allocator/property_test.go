@@ -1,7 +1,9 @@
 package allocator
 
 import (
+	"cmp"
 	"fmt"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -58,36 +60,141 @@ func drawSettings(t *rapid.T) Settings {
 }
 
 // TestRandomReplays: whatever the program, the settings and the limit, the state
-// stays whole, the limit is kept, and a recording passes its own check.
+// stays whole, the limit is kept, and a recording passes its own check. Every
+// kind of setting is drawn on its own, and all together, under both limits.
 func TestRandomReplays(t *testing.T) {
+	for name, draw := range map[string]func(*rapid.T) Settings{
+		"plain":      func(*rapid.T) Settings { return Settings{} },
+		"expandable": func(*rapid.T) Settings { return Settings{Expandable: true} },
+		"max split":  func(t *rapid.T) Settings { return Settings{MaxSplit: drawMiB(t, "max split", 20, 21, 32)} },
+		"max non-split": func(t *rapid.T) Settings {
+			return Settings{MaxSplit: 20 << 20, MaxNonSplit: drawMiB(t, "rest", 20, 24)}
+		},
+		"expandable max split": func(t *rapid.T) Settings {
+			return Settings{Expandable: true, MaxSplit: drawMiB(t, "max split", 20, 32)}
+		},
+		"garbage collection":   func(t *rapid.T) Settings { return Settings{GCThreshold: rapid.Float64Range(0.01, 0.99).Draw(t, "gc")} },
+		"expandable collected": func(t *rapid.T) Settings { return Settings{Expandable: true, GCThreshold: 0.5} },
+		"large segments": func(t *rapid.T) Settings {
+			return Settings{LargeSegment: drawMiB(t, "segment", 12, 32), Expandable: rapid.Bool().Draw(t, "expandable")}
+		},
+		"anything": drawSettings,
+	} {
+		for _, device := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/device=%v", name, device), func(t *testing.T) {
+				refused, ended := 0, 0
+				rapid.Check(t, func(t *rapid.T) {
+					if randomReplay(t, draw(t), device) {
+						refused++
+					} else {
+						ended++
+					}
+				})
+				if refused == 0 || ended == 0 {
+					t.Errorf("%d runs were refused, %d ended: the limits say nothing", refused, ended)
+				}
+			})
+		}
+	}
+}
+
+func drawMiB(t *rapid.T, name string, of ...int64) int64 {
+	return rapid.SampledFrom(of).Draw(t, name) << 20
+}
+
+// randomReplay replays a random program under a random limit and is whether it
+// ran out of memory.
+func randomReplay(t *rapid.T, set Settings, device bool) bool {
+	recorded := Settings{Expandable: rapid.Bool().Draw(t, "recorded expandable")}
+	events := drawTrace(t, recorded, 80)
+	p, err := Compile(events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if check := p.SelfCheck(recorded); check.Mismatches > 0 {
+		t.Fatalf("self-check: %+v", check)
+	}
+	o := ReplayOptions{Layout: Layout(rapid.IntRange(0, 3).Draw(t, "layout"))}
+	quota := int64(rapid.IntRange(1, 120).Draw(t, "quota")) << 20
+	slack := int64(0)
+	if device {
+		o.Limit.Device = quota
+	} else if o.Limit.Cap = quota; set.Expandable {
+		slack = set.largeSegment() // a cap may be exceeded by less than a page
+	}
+	r := p.start(set, o)
+	for r.at < len(p.ops) && r.oomAt < 0 {
+		r.run(min(r.at+7, len(p.ops)))
+		checkInvariants(t, r.a)
+		if r.a.stats.Reserved > quota+slack {
+			t.Fatalf("%d bytes reserved under a limit of %d", r.a.stats.Reserved, quota)
+		}
+	}
+	return r.oomAt >= 0
+}
+
+// TestTwoFlushes: the program empties the cache twice, and between the two a
+// small segment has come free. (Found by TestPoolsOnRandomPrograms: the second
+// left the small segment where it was.)
+func TestTwoFlushes(t *testing.T) {
+	const m = int64(mib)
+	step := func(a Action, addr uint64, size int64) Event { return Event{Action: a, Addr: addr, Size: size} }
+	p, err := Compile([]Event{
+		step(Alloc, 1, 1), step(FreeRequested, 1, 1), step(FreeCompleted, 1, 1),
+		step(Alloc, 2, 2*m), step(FreeRequested, 2, 2*m), step(FreeCompleted, 2, 2*m),
+		step(Alloc, 1, 1), step(SegmentFree, 9, 20*m),
+		step(FreeRequested, 1, 1), step(FreeCompleted, 1, 1), step(SegmentFree, 8, 2*m),
+		step(SegmentAlloc, 9, 20*m), step(Alloc, 2, 2*m),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := p.Replay(Settings{}, ReplayOptions{Limit: Limit{Cap: 20 * m}}).Retries
+	got := mapPools(t, p, SweepOptions{Step: 2 * m, MaxReplays: 9}, LayoutAscending, newPools(p, &Settings{}))
+	if at, _ := got.At(20 * m); at.Retries != want || want != 2 {
+		t.Errorf("%d retries pool by pool, %d whole", at.Retries, want)
+	}
+}
+
+// TestPoolsOnRandomPrograms: pool by pool, random programs and random loops have
+// the maps that whole states give, path for path, under every layout.
+func TestPoolsOnRandomPrograms(t *testing.T) {
+	compared, sensitive := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		recorded := Settings{Expandable: rapid.Bool().Draw(t, "recorded expandable")}
-		events := drawTrace(t, recorded, 80)
+		events := drawLoop(t)
+		if rapid.Bool().Draw(t, "no loop") {
+			events = drawTrace(t, Settings{}, 80)
+		}
 		p, err := Compile(events)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if check := p.SelfCheck(recorded); check.Mismatches > 0 {
-			t.Fatalf("self-check: %+v", check)
-		}
 		set := drawSettings(t)
-		o := ReplayOptions{Layout: Layout(rapid.IntRange(0, 3).Draw(t, "layout"))}
-		quota := int64(rapid.IntRange(1, 120).Draw(t, "quota")) << 20
-		slack := int64(0)
-		if rapid.Bool().Draw(t, "device") {
-			o.Limit.Device = quota
-		} else if o.Limit.Cap = quota; set.Expandable {
-			slack = set.largeSegment() // a cap may be exceeded by less than a page
+		set.Expandable, set.GCThreshold = false, 0
+		if !p.divisible(&set) {
+			return
 		}
-		r := p.start(set, o)
-		for r.at < len(p.ops) && r.oomAt < 0 {
-			r.run(min(r.at+7, len(p.ops)))
-			checkInvariants(t, r.a)
-			if r.a.stats.Reserved > quota+slack {
-				t.Fatalf("%d bytes reserved under a limit of %d", r.a.stats.Reserved, quota)
+		o := SweepOptions{Settings: set, Step: 2 << 20, MaxReplays: maxReplays}
+		if rapid.Bool().Draw(t, "device") {
+			o.Kind, o.Overhead = SweepDevice, 3<<20
+		}
+		pools := newPools(p, &set)
+		var first *SweepResult
+		for layout := LayoutDriver; layout <= LayoutReuse; layout++ {
+			got, want := mapPools(t, p, o, layout, pools), mapWhole(t, p, o, layout)
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("%+v layout %d: pool by pool\n%+v\nwhole\n%+v", o, layout, got, want)
+			}
+			compared++
+			if first = cmp.Or(first, got); first.Boundary != got.Boundary {
+				sensitive++
 			}
 		}
 	})
+	t.Logf("%d maps compared, %d differ from the driver's layout", compared, sensitive)
+	if compared == 0 {
+		t.Error("no program was divisible")
+	}
 }
 
 // TestSweepEqualsBruteForce: the exact sweep says what one replay for every
