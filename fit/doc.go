@@ -36,8 +36,8 @@
 // the order of points never matters.
 //
 // With chunks the rows of BL2 and BL3 exist a chunk at a time, for every batch the
-// same: terms CL (of L) and CL2 (of L^2) hold them where several batches tell them
-// from BL and BL2.
+// same: terms CL (of L) and CL2 (of L^2) hold them where two batches of two lengths
+// each tell them from BL and BL2.
 //
 // A new run differs from the prediction by the model's error and by what one run
 // differs from the next, which repeats and metered contexts tell: both are in the

@@ -63,8 +63,8 @@ func (g *group) direct(t Target) recipe {
 	if !g.chunked() {
 		return r
 	}
-	if g.points[0].Batch == g.points[len(g.points)-1].Batch {
-		r.notes = append(r.notes, fmt.Sprintf("with chunks of %d and one batch, what grows with the rows of a chunk cannot be told from BL and BL2, which hold it", g.points[0].Chunk))
+	if !g.tellsChunks() {
+		r.notes = append(r.notes, fmt.Sprintf("with chunks of %d and fewer than two batches of two lengths each, what grows with the rows of a chunk cannot be told from BL and BL2, which hold it", g.points[0].Chunk))
 		return r
 	}
 	r.names = append(r.names, "CL", "CL2")
@@ -75,6 +75,25 @@ func (g *group) direct(t Target) recipe {
 // for every batch: what was B*L^2 and B*L^3 without chunks is then chunk*L and
 // chunk*L^2, up to the chunk's last row.
 func (g *group) chunked() bool { return len(g.points) > 0 && g.points[0].Chunk > 0 }
+
+// tellsChunks reports whether the points can tell what a chunk's rows hold from
+// the rest: two batches, of two lengths each.
+func (g *group) tellsChunks() bool {
+	lengths := map[int]map[int]bool{}
+	for _, p := range g.points {
+		if lengths[p.Batch] == nil {
+			lengths[p.Batch] = map[int]bool{}
+		}
+		lengths[p.Batch][p.SeqLen] = true
+	}
+	rich := 0
+	for _, l := range lengths {
+		if len(l) > 1 {
+			rich++
+		}
+	}
+	return rich > 1
+}
 
 // whole is direct without regard to chunks.
 func (g *group) whole(t Target) recipe {
