@@ -112,7 +112,7 @@ type Deps struct {
 	Registry Registry
 	Queue    Queue
 	Traces   Traces
-	// Log receives what happens; nil drops it.
+	// Log receives what happens, with its component set; nil drops it.
 	Log *slog.Logger
 	// Metrics is where the metrics are registered, once for each Coordinator;
 	// nil keeps them to itself.
@@ -149,7 +149,7 @@ func New(cfg Config, deps Deps) (*Coordinator, error) {
 	}
 	return &Coordinator{
 		cfg: cfg.withDefaults(), registry: deps.Registry, queue: deps.Queue, traces: deps.Traces,
-		programs: &programs{traces: deps.Traces}, log: deps.Log.With("component", "coordinator"), metrics: m,
+		programs: &programs{traces: deps.Traces}, log: deps.Log, metrics: m,
 	}, nil
 }
 

@@ -48,7 +48,7 @@ func (s *server) backup(w http.ResponseWriter, r *http.Request) {
 	view, at := s.look()
 	w.Header().Set("Content-Type", backupType)
 	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="oomfleet-%d.backup"`, at.AppliedIndex))
-	w.Header().Set("Oomfleet-Applied-Index", strconv.FormatUint(at.AppliedIndex, 10))
+	w.Header().Set(headerIndex, strconv.FormatUint(at.AppliedIndex, 10))
 	packed := gzip.NewWriter(w)
 	if err := errors.Join(view.WriteBackup(packed), packed.Close()); err != nil {
 		s.Log.Warn("backup broke off", "error", err)

@@ -22,12 +22,17 @@ import (
 const answerWithin = 90 * time.Second
 
 // Client talks to the coordinators of one fleet. It tries each base URL in turn
-// and stays with the one that answered. It is safe for concurrent use.
+// and stays with the one that answered. What it has written it reads, whichever
+// coordinator answers. It is safe for concurrent use. A fleet that was made anew
+// behind the same addresses needs a new Client: its log counts from 1 again.
 type Client struct {
 	bases []string
 	http  *http.Client
 	first atomic.Int32 // of bases: the one that answered last
 	token secret.Text
+	// wrote is the log position of the newest write that this client was
+	// answered; its reads are answered from there on.
+	wrote atomic.Uint64
 }
 
 // NewClient returns a client for base URLs like "http://127.0.0.1:7400",

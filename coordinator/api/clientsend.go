@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -57,6 +58,9 @@ func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 		answer, err := c.send(ctx, c.bases[n], r)
 		if err == nil {
 			c.first.Store(int32(n))
+			if r.method != http.MethodGet {
+				c.remember(answer.Header.Get(headerIndex))
+			}
 			return answer, nil
 		}
 		var p *Problem
@@ -71,6 +75,17 @@ func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 		return nil, failed[0]
 	}
 	return nil, &severalError{failed}
+}
+
+// remember keeps the log position of a write, so that a later read at another
+// coordinator does not miss it.
+func (c *Client) remember(position string) {
+	index, err := strconv.ParseUint(position, 10, 64)
+	for seen := c.wrote.Load(); err == nil && index > seen; seen = c.wrote.Load() {
+		if c.wrote.CompareAndSwap(seen, index) {
+			return
+		}
+	}
 }
 
 func rank(err error) int {
@@ -107,6 +122,9 @@ func (c *Client) send(parent context.Context, base string, r request) (*http.Res
 	}
 	if r.lastEvent != "" {
 		req.Header.Set("Last-Event-ID", r.lastEvent)
+	}
+	if index := c.wrote.Load(); index > 0 && r.method == http.MethodGet {
+		req.Header.Set(headerAtLeast, strconv.FormatUint(index, 10))
 	}
 	show(req, c.token)
 	doubt := time.AfterFunc(silence, func() {

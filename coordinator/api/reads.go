@@ -86,7 +86,13 @@ func queriesOf(h huma.API) queries {
 					&huma.Param{Name: paramConsistent, In: "query", Schema: &huma.Schema{Type: huma.TypeBoolean},
 						Description: "answer with everything that was acknowledged before; the leader does, after a majority confirmed it"},
 					&huma.Param{Name: paramMaxAge, In: "query", Schema: &huma.Schema{Type: huma.TypeString},
-						Description: "refuse rather than answer from a replica that may be further behind, like 5s or 500ms"})
+						Description: "refuse rather than answer from a replica that may be further behind, like 5s or 500ms"},
+					&huma.Param{Name: headerAtLeast, In: "header", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(0.0)},
+						Description: "answer from this log position on: what " + headerIndex + " of a write said, so that one reads what one wrote"})
+				documentHeaders(op, headerIndex, headerAge, headerRole)
+			}
+			if op.Method == http.MethodPost {
+				documentHeaders(op, headerIndex)
 			}
 			names := []string{}
 			for _, p := range op.Parameters {
@@ -145,13 +151,16 @@ func (s *server) check(mux *http.ServeMux, known queries) http.Handler {
 			return
 		}
 		if slices.Contains(known[pattern], paramConsistent) {
-			if !s.fresh(w, r, given) {
+			if !s.fresh(w, r, given) || !s.knows(w, r, pattern) {
 				return
 			}
 			_, at := s.look()
-			w.Header().Set("Oomfleet-Applied-Index", strconv.FormatUint(at.AppliedIndex, 10))
-			w.Header().Set("Oomfleet-Age-Seconds", strconv.FormatFloat(at.AgeSeconds, 'f', -1, 64))
-			w.Header().Set("Oomfleet-Role", at.Role)
+			w.Header().Set(headerIndex, strconv.FormatUint(at.AppliedIndex, 10))
+			w.Header().Set(headerAge, strconv.FormatFloat(at.AgeSeconds, 'f', -1, 64))
+			w.Header().Set(headerRole, at.Role)
+		}
+		if r.Method == http.MethodPost {
+			w = &written{ResponseWriter: w, server: s}
 		}
 		mux.ServeHTTP(w, r)
 	})

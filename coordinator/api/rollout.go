@@ -26,6 +26,12 @@ type Repetition struct {
 	Repeats int            `json:"repeats" minimum:"1" maximum:"20"`
 }
 
+// SweepComparison is a comparison of two sweeps, and where it stands.
+type SweepComparison struct {
+	diff.Document
+	Position
+}
+
 // compareSweepsQuery names two sweeps and how they are judged.
 type compareSweepsQuery struct {
 	After        string  `query:"after" required:"true" doc:"the sweep that is asked about"`
@@ -39,15 +45,16 @@ type compareSweepsQuery struct {
 
 func (s *server) registerRollout(h huma.API) {
 	huma.Register(h, huma.Operation{OperationID: "compare-sweeps", Method: http.MethodGet, Path: "/v1/compare", Summary: "Compare two sweeps, cell by cell and term by term"},
-		func(_ context.Context, q *compareSweepsQuery) (*body[diff.Document], error) {
-			doc, err := compareSweeps(s.Registry.View(), *q)
+		func(_ context.Context, q *compareSweepsQuery) (*body[SweepComparison], error) {
+			view, at := s.look()
+			doc, err := compareSweeps(view, *q)
 			switch {
 			case errors.Is(err, diff.ErrInput):
 				return nil, problem(http.StatusUnprocessableEntity, CodeBadRequest, err.Error())
 			case err != nil:
 				return nil, s.problemOf(err)
 			}
-			return &body[diff.Document]{doc}, nil
+			return &body[SweepComparison]{SweepComparison{doc, at}}, nil
 		})
 	huma.Register(h, huma.Operation{OperationID: "repeat", Method: http.MethodPost, Path: "/v1/sweeps/{id}/repeat", Summary: "Record settled cells again"},
 		func(ctx context.Context, in *struct {
@@ -88,8 +95,8 @@ func compareSweeps(v registry.View, q compareSweepsQuery) (diff.Document, error)
 }
 
 // CompareSweeps compares two sweeps; see compareSweepsQuery for the parameters.
-func (c *Client) CompareSweeps(ctx context.Context, question url.Values) (diff.Document, error) {
-	return ask[diff.Document](ctx, c, http.MethodGet, "/v1/compare?"+question.Encode(), nil)
+func (c *Client) CompareSweeps(ctx context.Context, question url.Values) (SweepComparison, error) {
+	return ask[SweepComparison](ctx, c, http.MethodGet, "/v1/compare?"+question.Encode(), nil)
 }
 
 // Repeat records settled cells again.

@@ -40,6 +40,9 @@ type Cancelled struct {
 	Closed int            `json:"closed"`
 }
 
+// sweepPath is one sweep's.
+const sweepPath = "/v1/sweeps/{id}"
+
 // body wraps an answer's document the way huma wants it.
 type body[T any] struct{ Body T }
 
@@ -58,7 +61,7 @@ func (s *server) registerSweeps(h huma.API) {
 			view, at := s.look()
 			return &body[SweepList]{SweepList{view.SweepList(), at}}, nil
 		})
-	huma.Register(h, huma.Operation{OperationID: "sweep", Method: http.MethodGet, Path: "/v1/sweeps/{id}", Summary: "Where a sweep stands"},
+	huma.Register(h, huma.Operation{OperationID: "sweep", Method: http.MethodGet, Path: sweepPath, Summary: "Where a sweep stands"},
 		func(_ context.Context, in *struct {
 			ID string `path:"id"`
 		}) (*body[SweepReport], error) {

@@ -154,7 +154,7 @@ func rolloutDiff(t *testing.T, w *world, first, renamed, heavier proto.MatrixID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, errA := json.Marshal(answer)
+	a, errA := json.Marshal(answer.Document)
 	b, errB := json.Marshal(doc)
 	if errA != nil || errB != nil || string(a) != string(b) {
 		t.Errorf("the API says\n%s\nand the command\n%s", a, b)
