@@ -15,11 +15,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Server is one voter of the cluster.
+// Server is one member of the cluster.
 type Server struct {
 	// ID never changes; RaftAddr is how the others reach it now, host:port.
 	ID       string `json:"id"`
 	RaftAddr string `json:"raft_addr"`
+	// Join is for a server that does not form the cluster but is added to it
+	// by Node.Add: with an empty folder it waits for that.
+	Join bool `json:"join,omitempty"`
 }
 
 // Config says how a node runs. ID and DataDir are needed; the zero value of the
@@ -38,8 +41,11 @@ type Config struct {
 	DataDir string
 	// Servers is the full list, the same on every node, this one included.
 	// Empty is a cluster of this node alone. It forms the cluster at the
-	// first start; later only its addresses count.
+	// first start; later only its addresses count, where they are newer than
+	// those that Add has written.
 	Servers []Server
+	// Keep says how a leader tends the others.
+	Keep Keep
 	// TLS secures the raft port, both ways: it needs a certificate that is
 	// good as server and as client, and the authority of the others'. Without
 	// it, whoever reaches the port can write to the registry.
@@ -128,9 +134,18 @@ func (c Config) cluster(addr string) raft.Configuration {
 	}
 	var out raft.Configuration
 	for _, s := range servers {
+		if s.Join {
+			continue
+		}
 		out.Servers = append(out.Servers, raft.Server{ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.RaftAddr)})
 	}
 	return out
+}
+
+// joins is whether this node waits to be added to a cluster.
+func (c Config) joins() bool {
+	own := c.own()
+	return own != nil && own.Join
 }
 
 func (c Config) heartbeat() time.Duration { return cmp.Or(c.Heartbeat, 250*time.Millisecond) }

@@ -14,18 +14,18 @@ import (
 // Node is one server of the registry's cluster. All methods are safe for
 // concurrent use.
 type Node struct {
-	cfg       Config
-	logger    *slog.Logger
-	raft      *raft.Raft
-	fsm       *fsm
-	store     *store
-	stream    *stream
-	addresses map[raft.ServerID]raft.ServerAddress
-	metrics   *metrics
-	lead      lead
-	calls     calls
-	disk      *disk
-	close     func() error // once
+	cfg     Config
+	logger  *slog.Logger
+	raft    *raft.Raft
+	fsm     *fsm
+	store   *store
+	stream  *stream
+	group   *group
+	metrics *metrics
+	lead    lead
+	calls   calls
+	disk    *disk
+	close   func() error // once
 }
 
 // Open opens the data folder, forms the cluster if the folder is empty, and
@@ -39,7 +39,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, logger: cfg.Logger, addresses: map[raft.ServerID]raft.ServerAddress{}}
+	n := &Node{cfg: cfg, logger: cfg.Logger}
 	n.close = sync.OnceValue(n.shutdown)
 	if n.logger == nil {
 		n.logger = slog.New(slog.DiscardHandler)
@@ -56,6 +56,11 @@ func Open(cfg Config) (_ *Node, err error) {
 	if n.store, err = openStore(cfg.DataDir, logger); err != nil {
 		return nil, err
 	}
+	known, err := openAddresses(cfg.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	n.group = newGroup(known)
 	packer, err := newPacker()
 	if err != nil {
 		return nil, err
@@ -64,7 +69,6 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := n.start(logger); err != nil {
 		return nil, err
 	}
-	n.compareServers()
 	if n.metrics, err = newMetrics(n); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -73,9 +77,6 @@ func Open(cfg Config) (_ *Node, err error) {
 
 func (n *Node) start(logger hclog.Logger) error {
 	cluster := n.cfg.cluster(n.Addr())
-	for _, s := range cluster.Servers {
-		n.addresses[s.ID] = s.Address
-	}
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: n.stream, MaxPool: 3, Timeout: ioTimeout, Logger: logger.Named("transport"), ServerAddressProvider: n,
 		// One call at a time to each follower: with pipelining, a slow
@@ -88,7 +89,7 @@ func (n *Node) start(logger hclog.Logger) error {
 		return errors.Join(err, transport.Close())
 	}
 	n.disk = newDisk(n.store)
-	r, err := raft.NewRaft(config, n.fsm, n.disk, n.disk, n.store.snapshots, transport)
+	r, err := raft.NewRaft(config, n.fsm, n.disk, n.disk, n.store.snapshots, watchedTransport{transport, n.group})
 	if err != nil {
 		file, openErr := n.store.snapshots.lastOpened()
 		if why := errors.Join(openErr, n.fsm.restoreErr); why != nil {
@@ -98,6 +99,13 @@ func (n *Node) start(logger hclog.Logger) error {
 	}
 	n.raft = r
 	n.lead.start(r)
+	if err := n.compareServers(); err != nil {
+		close(n.group.joined) // no keeper was started
+		return errors.Join(err, n.Close())
+	}
+	stand := n.stand
+	n.stream.stand.Store(&stand)
+	go n.keep() // joined by Close
 	return nil
 }
 
@@ -107,6 +115,9 @@ func (n *Node) bootstrap(config *raft.Config, transport raft.Transport, cluster 
 	has, err := raft.HasExistingState(n.store.log, n.store.log, n.store.snapshots)
 	if err != nil {
 		return fmt.Errorf("look for an existing cluster: %w", err)
+	}
+	if n.cfg.joins() {
+		return nil
 	}
 	if !has {
 		if err := raft.BootstrapCluster(config, n.store.log, n.store.log, n.store.snapshots, transport, cluster); err != nil {
@@ -143,28 +154,57 @@ func (n *Node) finishBootstrap(cluster raft.Configuration) error {
 	return nil
 }
 
-// compareServers says when the list of servers was changed after the cluster
-// was formed, which has no effect but on addresses.
-func (n *Node) compareServers() {
+// compareServers takes in the configured addresses, and says when the list of
+// servers was changed after the cluster was formed, which has no other effect.
+func (n *Node) compareServers() error {
+	stored, err := n.servers()
+	if err != nil {
+		return nil // shut down already
+	}
+	forming := 0
+	listed := map[raft.ServerID]bool{}
+	for _, s := range n.cfg.Servers {
+		listed[raft.ServerID(s.ID)] = true
+		if !s.Join {
+			forming++
+		}
+	}
+	missing := false
+	for _, s := range stored {
+		missing = missing || !listed[s.ID]
+	}
+	if len(n.cfg.Servers) > 0 && len(stored) > 0 && (missing || len(stored) < forming) {
+		n.logger.Warn("the configured servers are not those of the cluster; the cluster's count", "configured", len(n.cfg.Servers), "cluster", len(stored))
+	}
+	if err := n.group.addresses.note(n.cfg.Servers, stored); err != nil {
+		return err
+	}
+	n.group.raft.Store(n.raft)
+	return nil
+}
+
+// servers are the cluster's members as the log has them.
+func (n *Node) servers() ([]raft.Server, error) {
 	future := n.raft.GetConfiguration()
 	if err := future.Error(); err != nil {
-		return // shut down already
+		return nil, fmt.Errorf("the cluster's members: %w", err)
 	}
-	stored := future.Configuration().Servers
-	same := len(stored) == len(n.addresses)
-	for _, s := range stored {
-		_, listed := n.addresses[s.ID]
-		same = same && listed
-	}
-	if !same {
-		n.logger.Warn("the configured servers are not those of the cluster; the cluster's count", "configured", len(n.addresses), "cluster", len(stored))
-	}
+	return future.Configuration().Servers, nil
 }
 
 // ServerAddr is where a server is now; raft falls back to the address in its
 // log for an error. It makes new addresses in Config.Servers take effect.
 func (n *Node) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	if addr, ok := n.addresses[id]; ok {
+	r := n.group.raft.Load()
+	if r == nil {
+		return "", errors.New("the node is not open yet")
+	}
+	for _, s := range r.GetConfiguration().Configuration().Servers {
+		if s.ID == id {
+			return n.group.addresses.of(id, s.Address), nil
+		}
+	}
+	if addr := n.group.addresses.of(id, ""); addr != "" {
 		return addr, nil
 	}
 	return "", fmt.Errorf("server %q is not in the configuration", id)
@@ -194,7 +234,11 @@ func (n *Node) shutdown() error {
 		n.calls.join()
 	}
 	close(n.disk.ended)
-	if n.raft.State() == raft.Leader && len(n.addresses) > 1 {
+	close(n.group.ended)
+	if !n.disk.isBroken() { // else raft may never answer it
+		<-n.group.joined
+	}
+	if servers, err := n.servers(); err == nil && n.raft.State() == raft.Leader && len(servers) > 1 {
 		if err := n.raft.LeadershipTransfer().Error(); err != nil {
 			n.logger.Info("leadership was not handed over; the others will elect", "error", err)
 		}

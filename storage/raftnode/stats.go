@@ -18,6 +18,8 @@ type Stats struct {
 	LastIndex     uint64
 	SnapshotIndex uint64
 	Servers       []Server
+	// Group is what this node has seen of the others while it led.
+	Group GroupStats
 	// LogBytes and SnapshotBytes are the sizes on disk.
 	LogBytes      int64
 	SnapshotBytes int64
@@ -29,21 +31,18 @@ func (n *Node) Stats() Stats {
 	stats := Stats{
 		Leadership: leadership, State: n.raft.State().String(),
 		AppliedIndex: n.View().AppliedIndex, CommitIndex: n.raft.CommitIndex(), LastIndex: n.raft.LastIndex(),
+		Group:         n.group.stats(),
 		LogBytes:      folderSize(filepath.Join(n.cfg.DataDir, "log")),
 		SnapshotBytes: folderSize(filepath.Join(n.cfg.DataDir, "snapshots")),
 	}
 	// Raft tells its last snapshot only as text; 0 when it is closed.
 	stats.SnapshotIndex, _ = strconv.ParseUint(n.raft.Stats()["last_snapshot_index"], 10, 64)
-	future := n.raft.GetConfiguration()
-	if future.Error() != nil {
+	servers, err := n.servers()
+	if err != nil {
 		return stats // closed
 	}
-	for _, s := range future.Configuration().Servers {
-		addr, err := n.ServerAddr(s.ID)
-		if err != nil {
-			addr = s.Address
-		}
-		stats.Servers = append(stats.Servers, Server{ID: string(s.ID), RaftAddr: string(addr)})
+	for _, s := range servers {
+		stats.Servers = append(stats.Servers, Server{ID: string(s.ID), RaftAddr: string(n.group.addresses.of(s.ID, s.Address))})
 	}
 	return stats
 }

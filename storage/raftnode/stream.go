@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -21,6 +23,7 @@ type stream struct {
 	tls        *tls.Config // nil for none
 	ctx        context.Context
 	stop       context.CancelFunc
+	stand      atomic.Pointer[func(context.Context, uint64) standing] // nil until the node is open
 
 	mu    sync.Mutex // guards conns
 	conns map[net.Conn]bool
@@ -63,7 +66,7 @@ func (s *stream) Accept() (net.Conn, error) {
 	if s.tls != nil {
 		conn = tls.Server(conn, s.tls)
 	}
-	return s.track(conn)
+	return s.track(conn, true)
 }
 
 // Dial connects to another server.
@@ -79,11 +82,11 @@ func (s *stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Co
 	if err != nil {
 		return nil, err
 	}
-	return s.track(conn)
+	return s.track(conn, false)
 }
 
-func (s *stream) track(conn net.Conn) (net.Conn, error) {
-	tracked := &trackedConn{Conn: conn, stream: s}
+func (s *stream) track(conn net.Conn, accepted bool) (net.Conn, error) {
+	tracked := &trackedConn{Conn: conn, stream: s, fresh: accepted}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conns == nil {
@@ -113,6 +116,22 @@ func (s *stream) Close() error {
 type trackedConn struct {
 	net.Conn
 	stream *stream
+	fresh  bool // accepted, and nothing was read yet; for the one that reads
+}
+
+// Read reads what is for raft. What is not, is answered here, and raft sees the
+// connection end.
+func (c *trackedConn) Read(p []byte) (int, error) {
+	read, err := c.Conn.Read(p)
+	if !c.fresh || read == 0 {
+		return read, err
+	}
+	c.fresh = false
+	if p[0] != askByte {
+		return read, err
+	}
+	c.stream.answer(c.Conn, p[1:read])
+	return 0, io.EOF
 }
 
 // Close closes the connection and forgets it.
