@@ -23,6 +23,7 @@ type Queue interface {
 	Report(ctx context.Context, r proto.Result) error
 	Announce(ctx context.Context, a proto.AgentInfo, ttl time.Duration) error
 	Retire(ctx context.Context, id proto.AgentID) error
+	Listen(ctx context.Context, pool proto.Pool, heard func(proto.Control)) error
 }
 
 // Prober runs tasks on one card. Its errors mean that nothing was learnt about
@@ -105,6 +106,8 @@ type Agent struct {
 	metrics *metrics
 	outbox  *outbox
 	self    *presence
+	running current
+	drain   drain
 	// reported are the runs whose result is with the queue while their task
 	// still lies there: when it comes it is acked, once, and not run again.
 	// Only Run's own goroutine uses it.
@@ -137,7 +140,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 		return nil, err
 	}
 	return &Agent{cfg: cfg.withDefaults(), deps: deps, log: deps.Log, metrics: m, outbox: box, self: newPresence(),
-		reported: map[run]bool{}}, nil
+		drain: drain{wake: make(chan struct{}, 1)}, reported: map[run]bool{}}, nil
 }
 
 // Ready is closed when the agent has announced itself for the first time.

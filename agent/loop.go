@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/oomfleet/oomfleet/agent/probe"
@@ -13,7 +14,7 @@ import (
 )
 
 // Run works until ctx ends; then the run in progress is ended and its task
-// handed back. It returns an error at once when the card or the runner cannot
+// handed back. It also returns after Drain. It returns an error at once when the card or the runner cannot
 // be described at the start: nobody would see a quarantine then. It also
 // returns one when the queue was closed under it.
 func (a *Agent) Run(ctx context.Context) error {
@@ -26,18 +27,31 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.self.set(a.info(seen))
 	ctx, cancel := context.WithCancel(ctx)
-	gone := make(chan struct{})
-	go func() { // joined below
-		defer close(gone)
-		a.announce(ctx)
-	}()
+	idle, rest := context.WithCancel(ctx) // ends with ctx, and when there is to be no more work
+	var beside sync.WaitGroup
+	beside.Go(func() { a.announce(ctx) })
+	beside.Go(func() { a.awaitDrain(ctx, rest, cancel) })
 	defer func() {
+		rest()
 		cancel()
-		<-gone
+		beside.Wait()
 	}()
+	return a.loop(ctx, idle, seen)
+}
+
+// loop works until idle ends. It listens to the coordinators of the pool that
+// the agent is in.
+func (a *Agent) loop(ctx, idle context.Context, seen probe.Description) error {
+	ear := a.listen(ctx, IDOf(seen.Card.UUID), seen.Pool())
+	defer func() { ear() }()
 	pause := a.cfg.Pause
-	for ctx.Err() == nil {
-		err := a.once(ctx, &seen)
+	for idle.Err() == nil {
+		before := seen
+		err := a.once(ctx, idle, &seen)
+		if !seen.Equal(before) {
+			ear()
+			ear = a.listen(ctx, IDOf(seen.Card.UUID), seen.Pool())
+		}
 		switch {
 		case err == nil:
 			pause = a.cfg.Pause
@@ -45,7 +59,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case errors.Is(err, queue.ErrClosed):
 			return err
 		default:
-			a.quarantine(ctx, err, pause)
+			a.quarantine(idle, err, pause)
 			pause = min(2*pause, a.cfg.LongestPause)
 		}
 	}
@@ -90,9 +104,9 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// once brings home what lies in the outbox, then takes and works on one task.
-// An error is a fault of the agent's own.
-func (a *Agent) once(ctx context.Context, seen *probe.Description) error {
+// once brings home what lies in the outbox, then takes and works on one task,
+// which it waits for until idle ends. An error is a fault of the agent's own.
+func (a *Agent) once(ctx, idle context.Context, seen *probe.Description) error {
 	if err := a.deliverLeftovers(ctx); err != nil {
 		return err
 	}
@@ -106,13 +120,16 @@ func (a *Agent) once(ctx context.Context, seen *probe.Description) error {
 		a.self.set(a.info(now))
 	}
 	a.self.state(proto.AgentIdle, "", "")
-	patient, cancel := context.WithTimeout(ctx, a.cfg.LookAgain)
-	d, err := a.deps.Queue.Next(patient, now.Stack.Pool(now.Origin()))
+	patient, cancel := context.WithTimeout(idle, a.cfg.LookAgain)
+	d, err := a.deps.Queue.Next(patient, now.Pool())
 	cancel()
 	switch {
+	case err == nil && idle.Err() != nil: // it came as the wait ended
+		a.settle(ctx, d, run{}, ending{})
+		return nil
 	case err == nil:
 		return a.work(ctx, d, now)
-	case ctx.Err() != nil, patient.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+	case idle.Err() != nil, patient.Err() != nil && errors.Is(err, context.DeadlineExceeded):
 		return nil
 	}
 	return fmt.Errorf("take a task: %w", err)

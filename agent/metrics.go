@@ -17,6 +17,7 @@ type metrics struct {
 	faults           prometheus.Counter
 	leaseFailures    prometheus.Counter
 	deliveryFailures prometheus.Counter
+	cancelled        prometheus.Counter
 	outbox           prometheus.Gauge
 }
 
@@ -36,6 +37,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help: "Lease renewals that the queue did not take."}),
 		deliveryFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: "oomfleet_agent_delivery_failures_total",
 			Help: "Attempts to deliver a finished run that failed."}),
+		cancelled: prometheus.NewCounter(prometheus.CounterOpts{Name: "oomfleet_agent_runs_cancelled_total",
+			Help: "Runs that were ended because their task was cancelled."}),
 		outbox: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oomfleet_agent_outbox_results",
 			Help: "Finished runs that wait on disk to be delivered."}),
 	}
@@ -43,7 +46,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.runs, m.seconds, m.peak, m.faults, m.leaseFailures, m.deliveryFailures, m.outbox} {
+	for _, c := range []prometheus.Collector{m.runs, m.seconds, m.peak, m.faults, m.leaseFailures, m.deliveryFailures, m.cancelled, m.outbox} {
 		errs = append(errs, reg.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -13,8 +13,9 @@ type presence struct {
 	wake  chan struct{} // capacity 1, no data: the info is the truth
 	first chan struct{} // closed at the first announcement
 
-	mu   sync.Mutex // guards info
-	info proto.AgentInfo
+	mu       sync.Mutex // guards the rest
+	info     proto.AgentInfo
+	draining bool
 }
 
 func newPresence() *presence {
@@ -41,10 +42,22 @@ func (p *presence) change(f func(*proto.AgentInfo)) {
 	}
 }
 
+// drain lets every state from now on be that of draining.
+func (p *presence) drain() {
+	p.mu.Lock()
+	p.draining = true
+	p.mu.Unlock()
+	p.change(func(*proto.AgentInfo) {})
+}
+
 func (p *presence) now() proto.AgentInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.info
+	info := p.info
+	if p.draining {
+		info.State = proto.AgentDraining
+	}
+	return info
 }
 
 // announce keeps the announcement alive until ctx ends, then takes it back. It

@@ -68,13 +68,20 @@ func (a *Agent) attempt(ctx context.Context, task proto.Task, on probe.Descripti
 	case !fresh.Equal(on):
 		return ending{} // the next round registers the new stack
 	}
-	seen, err := a.observe(ctx, task, on)
+	running, end := a.running.begin(ctx, task)
+	seen, err := a.observe(running, task, on)
+	ended := context.Cause(running)
+	end()
 	if err != nil {
 		seen.Evidence.Fault = err.Error()
 	}
 	p := parcel{Result: a.result(task, on, seen)}
-	if verdict := p.Result.Outcome.Verdict(); ctx.Err() != nil && verdict != proto.VerdictPass && verdict != proto.VerdictFail {
-		// Whatever ended the agent may have ended the run too.
+	if verdict := p.Result.Outcome.Verdict(); ended != nil && verdict != proto.VerdictPass && verdict != proto.VerdictFail {
+		// Whatever ended the agent, or the task, may have ended the run too.
+		if errors.Is(ended, errCancelled) {
+			a.metrics.cancelled.Inc()
+			return ending{home: true}
+		}
 		log.Info("run ended with the agent, task handed back")
 		return ending{}
 	}

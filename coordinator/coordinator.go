@@ -59,6 +59,7 @@ type Queue interface {
 	NextReport(ctx context.Context) (queue.Report, error)
 	ReportsPending(ctx context.Context) (int, error)
 	Agents(ctx context.Context) ([]proto.AgentInfo, error)
+	Tell(ctx context.Context, pool proto.Pool, c proto.Control) error
 }
 
 // Traces reads recordings, and keeps the programs that are made from them; see
@@ -127,6 +128,7 @@ type Coordinator struct {
 	queue    Queue
 	traces   Traces
 	programs *programs
+	roster   roster
 	log      *slog.Logger
 	metrics  *metrics
 }
@@ -143,14 +145,15 @@ func New(cfg Config, deps Deps) (*Coordinator, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	m, err := newMetrics(deps.Metrics, deps.Registry)
-	if err != nil {
+	c := &Coordinator{
+		cfg: cfg.withDefaults(), registry: deps.Registry, queue: deps.Queue, traces: deps.Traces,
+		programs: &programs{traces: deps.Traces}, log: deps.Log.With("component", "coordinator"),
+	}
+	var err error
+	if c.metrics, err = newMetrics(deps.Metrics, deps.Registry, c.roster.seen); err != nil {
 		return nil, fmt.Errorf("register coordinator metrics: %w", err)
 	}
-	return &Coordinator{
-		cfg: cfg.withDefaults(), registry: deps.Registry, queue: deps.Queue, traces: deps.Traces,
-		programs: &programs{traces: deps.Traces}, log: deps.Log, metrics: m,
-	}, nil
+	return c, nil
 }
 
 // Run carries out the leader's duties whenever this node leads, and blocks
@@ -190,6 +193,7 @@ var errLeadershipLost = errors.New("leadership lost")
 func (c *Coordinator) lead(parent context.Context) error {
 	ctx, end := context.WithCancelCause(parent)
 	defer end(nil)
+	defer c.roster.set(nil) // another leader looks after the agents
 	var wg sync.WaitGroup
 	for _, run := range []func(context.Context) error{newDuty(c).loop, c.intake, c.watch} {
 		wg.Go(func() {

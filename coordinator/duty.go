@@ -98,6 +98,7 @@ func (d *duty) round(ctx context.Context, due bool) (seen uint64, err error) {
 		d.builds.again()
 		d.fits.again()
 		if err = d.audit(ctx); err == nil {
+			d.visit(ctx)
 			err = d.rollouts(ctx)
 		}
 	}

@@ -34,6 +34,7 @@ type metrics struct {
 	fits          *prometheus.CounterVec
 	republished   prometheus.Counter
 	removed       prometheus.Counter
+	stopped       prometheus.Counter
 	rollouts      *prometheus.CounterVec
 	comparisons   *prometheus.CounterVec
 }
@@ -44,7 +45,7 @@ type refusedReports struct {
 }
 
 // newMetrics builds the metrics and registers them; nil registers nowhere.
-func newMetrics(to prometheus.Registerer, reg Registry) (*metrics, error) {
+func newMetrics(to prometheus.Registerer, reg Registry, agents func() []proto.AgentInfo) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "oomfleet", Name: name, Help: help})
 	}
@@ -79,6 +80,7 @@ func newMetrics(to prometheus.Registerer, reg Registry) (*metrics, error) {
 		fits:        vec("fits_total", "Groups fitted by this node, by what came of it.", "result", fitCommitted, fitRefused),
 		republished: counter("audit_republished_total", "Open tasks that the queue had lost and the audit published again."),
 		removed:     counter("audit_removed_total", "Closed tasks that the audit took out of the queue."),
+		stopped:     counter("tasks_stopped_total", "Tasks that agents were told not to run any more, as they were cancelled."),
 		rollouts: vec("rollouts_total", "Stacks that a standing matrix had not covered, by what this node did as the leader.", "result",
 			rolloutQueued, rolloutHeld, rolloutRefused),
 		comparisons: vec("comparisons_total", "Sweeps compared with the one that they replace by this node as the leader, by verdict.", "verdict",
@@ -88,7 +90,7 @@ func newMetrics(to prometheus.Registerer, reg Registry) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.issued, m.results, m.late, m.unreadable, m.foreign, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.rollouts, m.comparisons, newReplica(reg),
+		m.issued, m.results, m.late, m.unreadable, m.foreign, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.stopped, m.rollouts, m.comparisons, newReplica(reg), newPresent(agents),
 	} {
 		if err := to.Register(c); err != nil {
 			return nil, err
@@ -156,4 +158,50 @@ func (r *replica) Collect(to chan<- prometheus.Metric) {
 		leading = 1
 	}
 	gauge(r.leader, leading)
+}
+
+// present shows the agents that the leader's last audit found announced: when
+// an announcement ends, so do its series. Followers show none.
+type present struct {
+	agents       func() []proto.AgentInfo
+	info, states *prometheus.Desc
+}
+
+func newPresent(agents func() []proto.AgentInfo) *present {
+	return &present{agents,
+		prometheus.NewDesc("oomfleet_agent_info", "1 for each agent that is announced, by its card, stack and state; on the leader.",
+			[]string{"agent", "origin", "gpu", "driver", "state"}, nil),
+		prometheus.NewDesc("oomfleet_agents", "Agents that are announced, by origin and state; on the leader.", []string{"origin", "state"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (p *present) Describe(to chan<- *prometheus.Desc) {
+	to <- p.info
+	to <- p.states
+}
+
+// Collect implements prometheus.Collector.
+func (p *present) Collect(to chan<- prometheus.Metric) {
+	type series struct {
+		origin proto.Origin
+		state  proto.AgentState
+	}
+	counts := make(map[series]int)
+	for _, a := range p.agents() {
+		a.State = knownState(a.State)
+		counts[series{a.Origin, a.State}]++
+		to <- prometheus.MustNewConstMetric(p.info, prometheus.GaugeValue, 1, string(a.ID), string(a.Origin), a.Stack.GPU, a.Stack.Driver, string(a.State))
+	}
+	for s, n := range counts {
+		to <- prometheus.MustNewConstMetric(p.states, prometheus.GaugeValue, float64(n), string(s.origin), string(s.state))
+	}
+}
+
+// knownState keeps the set of a label's values closed.
+func knownState(s proto.AgentState) proto.AgentState {
+	switch s {
+	case proto.AgentIdle, proto.AgentBusy, proto.AgentQuarantined, proto.AgentDraining:
+		return s
+	}
+	return "other" // of a newer build
 }

@@ -155,8 +155,8 @@ func slug(name string) string {
 }
 
 // Cancel stops a sweep and takes the tasks of cells that nobody else wants out
-// of the queue; it says how many those are. Runs that are under way end by
-// themselves, and their results are counted as late. Cancelling twice is
+// of the queue; it says how many those are. Agents are told to end their runs of
+// them; a result that comes all the same is kept as late. Cancelling twice is
 // harmless. It fails with ErrUnknownSweep and as Registry.Propose does.
 func (c *Coordinator) Cancel(ctx context.Context, id proto.MatrixID) (closed int, err error) {
 	if c.registry.View().Sweeps[id] == nil {
@@ -177,6 +177,8 @@ func (c *Coordinator) Cancel(ctx context.Context, id proto.MatrixID) (closed int
 		if err := c.queue.Remove(ctx, pool, pools[pool]); err != nil {
 			c.log.Warn("tasks of a cancelled sweep are still in the queue, the audit will remove them", "sweep", id, "error", err)
 		}
+		// After they are out of the queue, or an agent would get the next one.
+		c.stop(ctx, pool, pools[pool], reply.Index)
 	}
 	c.log.Info("sweep cancelled", "sweep", id, "closed", len(reply.Closed))
 	return len(reply.Closed), nil

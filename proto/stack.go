@@ -51,7 +51,7 @@ type AgentInfo struct {
 	Version string `json:"version,omitempty"`
 	// QuotaKinds are the kinds that this agent can enforce.
 	QuotaKinds []QuotaKind `json:"quota_kinds"`
-	// State is "idle", "busy" or "quarantined"; Reason says why, Task what.
+	// State is what it does; Reason says why, Task what it runs.
 	State  AgentState `json:"state"`
 	Reason string     `json:"reason,omitempty"`
 	Task   TaskID     `json:"task,omitempty"`
@@ -67,4 +67,6 @@ const (
 	AgentIdle        AgentState = "idle"
 	AgentBusy        AgentState = "busy"
 	AgentQuarantined AgentState = "quarantined"
+	// AgentDraining: it finishes what it runs, takes no more, and ends.
+	AgentDraining AgentState = "draining"
 )

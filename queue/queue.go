@@ -107,6 +107,14 @@ type Queue interface {
 	// Agents lists the agents that are announced now, sorted by id.
 	Agents(ctx context.Context) ([]proto.AgentInfo, error)
 
+	// Tell says something to the agents of a pool that listen now. Nothing is
+	// kept of it: nil means that it was said, not that anybody heard it.
+	Tell(ctx context.Context, pool proto.Pool, c proto.Control) error
+	// Listen hands on what is told to a pool, one call after another, until
+	// ctx ends (nil) or the queue is closed (ErrClosed). It survives restarts
+	// of the queue's server; what is told meanwhile is not heard.
+	Listen(ctx context.Context, pool proto.Pool, heard func(proto.Control)) error
+
 	// Close ends all waits with ErrClosed and releases the connection. What
 	// was delivered and not acked goes to others when its lease is up.
 	Close() error

@@ -33,6 +33,9 @@ func (d Description) Origin() proto.Origin {
 	return proto.OriginMeasured
 }
 
+// Pool is the queue that an agent on this prober works for.
+func (d Description) Pool() proto.Pool { return d.Stack.Pool(d.Origin()) }
+
 // Equal reports whether two descriptions are of the same stack, card and kinds.
 func (d Description) Equal(o Description) bool {
 	return d.Stack == o.Stack && d.Card == o.Card && d.Simulated == o.Simulated && slices.Equal(d.QuotaKinds, o.QuotaKinds)

@@ -74,6 +74,7 @@ type store struct {
 	reports *lane
 	seen    map[string]bool // ids of all reports ever stored
 	agents  map[proto.AgentID]announced
+	ears    map[*ear]bool
 	changed chan struct{} // closed and replaced when something became ready
 }
 

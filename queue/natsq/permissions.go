@@ -32,7 +32,8 @@ type Grant struct {
 // reads results.
 func CoordinatorUser(nkey string) User { return User{NKey: nkey, Note: "a coordinator"} }
 
-// AgentUser may pull the tasks of its own pools, say what became of them, report
+// AgentUser may pull the tasks of its own pools, say what became of them, hear
+// what coordinators tell those pools, report
 // under its own pool and name, and announce itself. It may make, change, list
 // or read nothing else: no stream, no other pool's tasks, no results.
 func AgentUser(nkey string, g Grant) User {
@@ -52,6 +53,7 @@ func AgentUser(nkey string, g Grant) User {
 		}
 		u.Publish = append(u.Publish, infoSubject(TasksStream, durable), nextSubject(TasksStream, durable),
 			"$JS.ACK."+TasksStream+"."+durable+".*.*.*.*.*", resultPrefix+string(pool)+"."+agent)
+		u.Subscribe = append(u.Subscribe, controlPrefix+string(pool))
 	}
 	u.Publish = append(u.Publish, presencePrefix+agent)
 	return u
@@ -102,6 +104,11 @@ func (q *Queue) refuse(err error) {
 	}
 	_, rest, _ := strings.Cut(err.Error(), `"`)
 	subject, _, _ := strings.Cut(rest, `"`)
+	if strings.HasPrefix(subject, controlPrefix) && q.cfg.Agent {
+		// A credential of before agents listened: it works all the same.
+		q.cfg.Log.Warn("this credential may not hear coordinators: cancelled runs go on to their end, and draining needs a signal", "subject", subject)
+		return
+	}
 	cause := refused{fmt.Errorf("this credential may not use %s at the queue: use the one of this agent's card and driver, or give it the permission (fleetctl secure nkey prints it)", subject)}
 	listening := strings.Contains(err.Error(), "Subscription")
 	q.mu.Lock()

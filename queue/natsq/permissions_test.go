@@ -78,6 +78,9 @@ func (s split) Announce(ctx context.Context, a proto.AgentInfo, ttl time.Duratio
 	return s.agent.Announce(ctx, a, ttl)
 }
 func (s split) Retire(ctx context.Context, id proto.AgentID) error { return s.agent.Retire(ctx, id) }
+func (s split) Listen(ctx context.Context, pool proto.Pool, heard func(proto.Control)) error {
+	return s.agent.Listen(ctx, pool, heard)
+}
 func (s split) Close() error                                       { return errors.Join(s.agent.Close(), s.Queue.Close()) }
 
 // TestConformanceWithPermissions runs the whole suite with the agent's part on a
@@ -290,6 +293,8 @@ func TestStolenCredential(t *testing.T) {
 		"publish their task":      "oomfleet.task." + theirs + ".m-1",
 		"report as they":          "oomfleet.result." + theirs + ".gpu-2",
 		"report without a name":   "oomfleet.result." + theirs,
+		"end their runs":          "oomfleet.control." + theirs,
+		"end its neighbours' run": "oomfleet.control." + string(w.mine.Pool()),
 		"announce as they":        "$KV." + natsq.PresenceBucket + ".gpu-2",
 		"ask the system":          "$SYS.REQ.SERVER.PING",
 	} {
@@ -315,7 +320,7 @@ func TestStolenCredential(t *testing.T) {
 			}
 		})
 	}
-	for _, subject := range []string{">", "oomfleet.>", "_INBOX.>", "$JS.API.>", "$KV.>", "oomfleet.result." + theirs + ".*"} {
+	for _, subject := range []string{">", "oomfleet.>", "_INBOX.>", "$JS.API.>", "$KV.>", "oomfleet.result." + theirs + ".*", "oomfleet.control." + theirs, "oomfleet.control.*"} {
 		t.Run("listen to "+subject, func(t *testing.T) {
 			refused := make(chan struct{})
 			nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {

@@ -20,6 +20,9 @@ const (
 
 	taskPrefix   = "oomfleet.task."
 	resultPrefix = "oomfleet.result."
+	// controlPrefix begins the subjects that agents listen on. No stream keeps
+	// what is said there.
+	controlPrefix = "oomfleet.control."
 )
 
 // resultWindow is how long the server remembers a result's id. A report that is

@@ -94,6 +94,8 @@ func Run(t *testing.T, s Suite) {
 		{"reports in hand", reportsInHand, nil},
 		{"presence", presence, nil},
 		{"presence runs out", presenceRunsOut, nil},
+		{"told to those who listen", toldToListeners, nil},
+		{"close ends listening", closeEndsListening, nil},
 		{"close ends waits", closeEnds, nil},
 	}
 	wrap := s.Wrap
