@@ -12,11 +12,11 @@ import (
 )
 
 // settledUnder adds a settled sweep of a few lengths under a driver.
-func (c *cluster) settledUnder(id proto.MatrixID, origin proto.Origin, driver string) {
+func (c *cluster) settledUnder(id proto.MatrixID, origin proto.Origin, driver string, edit ...func(*proto.Cell)) {
 	c.Helper()
 	var cells []proto.Cell
 	for _, n := range []int{64, 96, 128, 160} {
-		cells = append(cells, cell(n, func(c *proto.Cell) { c.Driver = driver }))
+		cells = append(cells, cell(n, append(edit, func(c *proto.Cell) { c.Driver = driver })...))
 	}
 	c.addSweep(id, origin, cells...)
 	for _, each := range cells {
