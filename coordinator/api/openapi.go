@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -33,12 +34,15 @@ func document(h huma.API, p plain) {
 func documentProblems(h huma.API) {
 	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
 	for _, item := range h.OpenAPI().Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post} {
-			if op != nil {
-				op.Responses["default"] = &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
-			}
+		for _, op := range operationsOf(item) {
+			op.Responses["default"] = &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
 		}
 	}
+}
+
+// operationsOf are those of one path.
+func operationsOf(item *huma.PathItem) []*huma.Operation {
+	return slices.DeleteFunc([]*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete}, func(op *huma.Operation) bool { return op == nil })
 }
 
 // schemaName keeps types of one name apart: the two kinds of problem, and the

@@ -77,10 +77,7 @@ type queries map[string][]string
 func queriesOf(h huma.API) queries {
 	out := queries{}
 	for path, item := range h.OpenAPI().Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post} {
-			if op == nil {
-				continue
-			}
+		for _, op := range operationsOf(item) {
 			if op.Method == http.MethodGet && ofRegistry(op.OperationID, path) {
 				op.Parameters = append(op.Parameters,
 					&huma.Param{Name: paramConsistent, In: "query", Schema: &huma.Schema{Type: huma.TypeBoolean},
@@ -91,7 +88,7 @@ func queriesOf(h huma.API) queries {
 						Description: "answer from this log position on: what " + headerIndex + " of a write said, so that one reads what one wrote"})
 				documentHeaders(op, headerIndex, headerAge, headerRole)
 			}
-			if op.Method == http.MethodPost {
+			if op.Method != http.MethodGet {
 				documentHeaders(op, headerIndex)
 			}
 			names := []string{}
@@ -109,7 +106,7 @@ func queriesOf(h huma.API) queries {
 
 // ofRegistry reports whether a read answers from this node's replica, at once.
 func ofRegistry(id, path string) bool {
-	return strings.HasPrefix(path, "/v1/") && id != "agents" && id != "trace" && id != "watch"
+	return strings.HasPrefix(path, "/v1/") && !slices.Contains([]string{"agents", "trace", "watch", "cluster"}, id)
 }
 
 // refuse names the first parameter that an operation does not take; a misspelt
@@ -159,7 +156,7 @@ func (s *server) check(mux *http.ServeMux, known queries) http.Handler {
 			w.Header().Set(headerAge, strconv.FormatFloat(at.AgeSeconds, 'f', -1, 64))
 			w.Header().Set(headerRole, at.Role)
 		}
-		if r.Method == http.MethodPost {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w = &written{ResponseWriter: w, server: s}
 		}
 		mux.ServeHTTP(w, r)
