@@ -148,7 +148,7 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 	if err != nil {
 		return err
 	}
-	handler, err := api.New(api.Deps{ID: me.ID, Version: thisBuild().Version, Sweeps: service, Registry: node, Traces: store, Agents: q, Imports: service,
+	handler, err := api.New(api.Deps{ID: me.ID, Version: thisBuild().Version, Sweeps: service, Registry: local, Traces: store, Agents: q, Imports: service,
 		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{}), Tokens: guards.tokens, Peers: guards.peers, Log: log})
 	if err != nil {
 		return err
@@ -172,9 +172,10 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 
 func nodeConfig(fleet *config.Fleet, me config.Coordinator, log *slog.Logger, reg prometheus.Registerer) (raftnode.Config, error) {
 	secure, err := raftTLS(fleet)
-	cfg := raftnode.Config{ID: me.ID, RaftAddr: me.Raft, DataDir: me.DataDir, TLS: secure, Logger: log, Registerer: reg}
+	cfg := raftnode.Config{ID: me.ID, RaftAddr: me.Raft, DataDir: me.DataDir, TLS: secure, Logger: log, Registerer: reg,
+		Heartbeat: fleet.Cluster.Heartbeat, Keep: raftnode.Keep{RemoveDeadAfter: fleet.Cluster.RemoveDeadAfter}}
 	for _, c := range fleet.Coordinators {
-		cfg.Servers = append(cfg.Servers, raftnode.Server{ID: c.ID, RaftAddr: c.Raft})
+		cfg.Servers = append(cfg.Servers, raftnode.Server{ID: c.ID, RaftAddr: c.Raft, Join: c.Join})
 	}
 	return cfg, err
 }

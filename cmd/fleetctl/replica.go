@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -64,7 +65,9 @@ func (r *replica) complete(ctx context.Context) error {
 	}
 	known := r.View().Members
 	for _, c := range r.fleet.Coordinators {
-		if known[c.ID].API == c.API {
+		belongs := slices.ContainsFunc(r.Servers(), func(s raftnode.Server) bool { return s.ID == c.ID })
+		moved := known[c.ID].API != "" && c.ID != r.ID() // this file may be older than what AddMember was told
+		if known[c.ID].API == c.API || moved || !belongs {
 			continue
 		}
 		member := registry.Member{ID: c.ID, API: c.API, CommandVersion: registry.CommandVersion}

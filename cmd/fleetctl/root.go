@@ -104,7 +104,7 @@ Exit codes: 0 done (an out-of-memory is a result, not a failure), 1 it failed,
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
 	root.AddCommand(a.devCommand(), a.coordinatorCommand(), a.agentCommand(), a.matrixCommand(), a.coefficientsCommand(), a.registryCommand(),
 		a.quotaCommand(), a.traceCommand(), a.programCommand(), a.agentsCommand(), a.doctorCommand(), a.fitCommand(), a.versionCommand(), a.internalCommand(),
-		a.tokenCommand(), a.secureCommand())
+		a.tokenCommand(), a.secureCommand(), a.clusterCommand())
 	strict(root)
 	return root
 }

@@ -54,7 +54,7 @@ func filesOf(f config.TLSFiles) certs.Files {
 
 // queueConfig is how a process of the fleet reaches the queue.
 func queueConfig(q config.Queue, name string) natsq.Config {
-	return natsq.Config{URL: q.URL, Name: name, Lease: q.Lease, Identity: natsq.Identity{NKeyFile: q.SeedFile(), CredsFile: q.CredsFile,
+	return natsq.Config{URL: q.URL, Name: name, Lease: q.Lease, Replicas: q.Replicas, Identity: natsq.Identity{NKeyFile: q.SeedFile(), CredsFile: q.CredsFile,
 		Inbox: q.Inbox, CAFile: q.CAFile, CertFile: q.CertFile, KeyFile: q.KeyFile}}
 }
 

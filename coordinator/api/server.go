@@ -66,7 +66,7 @@ type Deps struct {
 	ID       string
 	Version  string
 	Sweeps   Sweeps
-	Registry Registry
+	Registry Registry // and Cluster, where members can be changed
 	Traces   Traces
 	Agents   Agents
 	// Imports takes coefficients of other origins; nil refuses them.
@@ -117,6 +117,7 @@ func New(deps Deps) (http.Handler, error) {
 	s.registerImport(h)
 	s.registerWatch(h, mux)
 	s.registerBackup(h, mux)
+	s.registerCluster(h)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	document(h, plain{"health", "/healthz", "Whether this process answers", "text/plain", nil})
 	mux.HandleFunc("GET /readyz", s.readyz)

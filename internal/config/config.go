@@ -42,6 +42,7 @@ type Fleet struct {
 	// Coordinators are all members of the raft cluster, one or three (or
 	// more, odd), the same list for each of them.
 	Coordinators []Coordinator `yaml:"coordinators"`
+	Cluster      Cluster       `yaml:"cluster,omitempty"`
 	// Simulated are the drivers that simulated agents may present; empty for
 	// a fleet without any.
 	Simulated []SimulatedDriver `yaml:"simulated,omitempty"`
@@ -90,6 +91,9 @@ type Queue struct {
 	// more, like 30s (the default): so long does the task of an agent that
 	// died wait. A longer one that the queue already has is kept.
 	Lease time.Duration `yaml:"lease,omitempty"`
+	// Replicas is how many servers of a NATS cluster keep each stream; 0 is 1.
+	// It counts when the streams are made.
+	Replicas int `yaml:"replicas,omitempty"`
 }
 
 // Traces says where traces are kept: exactly one of URL and Dir.
@@ -113,6 +117,21 @@ type Coordinator struct {
 	API  string `yaml:"api"`
 	// DataDir keeps the member's log and snapshots.
 	DataDir string `yaml:"data_dir"`
+	// Join is for a member that came later: it does not form the cluster, and
+	// waits with an empty DataDir until `fleetctl cluster join` adds it.
+	Join bool `yaml:"join,omitempty"`
+}
+
+// Cluster says how the coordinators watch each other; the zero value is the
+// default.
+type Cluster struct {
+	// Heartbeat is how long a follower waits for its leader before it calls an
+	// election; 0 is 250ms.
+	Heartbeat time.Duration `yaml:"heartbeat,omitempty"`
+	// RemoveDeadAfter is how long a member is silent before the leader removes
+	// it, if as many as formed the cluster are well without it; 0 is 30m, and
+	// never is a negative one.
+	RemoveDeadAfter time.Duration `yaml:"remove_dead_after,omitempty"`
 }
 
 // Read reads and checks a file.
@@ -167,8 +186,17 @@ func (f *Fleet) Validate() error {
 	case t.Dir != "" && !filepath.IsAbs(t.Dir):
 		bad("traces.dir %q must be an absolute path", t.Dir)
 	}
-	if n := len(f.Coordinators); n == 0 || n%2 == 0 {
+	if n := f.forming(); n == 0 || n%2 == 0 {
 		bad("%d coordinators: name one or three (with two, losing either stops the fleet)", n)
+	}
+	if h := f.Cluster.Heartbeat; h != 0 && h < 50*time.Millisecond {
+		bad("cluster.heartbeat %s is shorter than 50ms, which a busy machine takes to answer", h)
+	}
+	if d := f.Cluster.RemoveDeadAfter; d > 0 && d < time.Minute {
+		bad("cluster.remove_dead_after %s is shorter than 1m: a restart takes longer", d)
+	}
+	if f.Queue.Replicas < 0 || f.Queue.Replicas > 5 {
+		bad("queue.replicas %d: NATS keeps 1 to 5", f.Queue.Replicas)
 	}
 	seen := map[string]bool{}
 	for i, c := range f.Coordinators {
@@ -202,6 +230,17 @@ func (f *Fleet) Validate() error {
 		}
 	}
 	return errors.Join(append(errs, f.guards()...)...)
+}
+
+// forming is how many coordinators form the cluster.
+func (f *Fleet) forming() int {
+	n := 0
+	for _, c := range f.Coordinators {
+		if !c.Join {
+			n++
+		}
+	}
+	return n
 }
 
 // Coordinator returns the member of this id; an empty id is the only member.

@@ -37,14 +37,25 @@ func (n *Node) Stats() Stats {
 	}
 	// Raft tells its last snapshot only as text; 0 when it is closed.
 	stats.SnapshotIndex, _ = strconv.ParseUint(n.raft.Stats()["last_snapshot_index"], 10, 64)
+	stats.Servers = n.Servers()
+	return stats
+}
+
+// ID is this node's own id.
+func (n *Node) ID() string { return n.cfg.ID }
+
+// Servers are the cluster's members and where they are, with and without a vote;
+// none when the node is closed.
+func (n *Node) Servers() []Server {
 	servers, err := n.servers()
 	if err != nil {
-		return stats // closed
+		return nil
 	}
+	var out []Server
 	for _, s := range servers {
-		stats.Servers = append(stats.Servers, Server{ID: string(s.ID), RaftAddr: string(n.group.addresses.of(s.ID, s.Address))})
+		out = append(out, Server{ID: string(s.ID), RaftAddr: string(n.group.addresses.of(s.ID, s.Address))})
 	}
-	return stats
+	return out
 }
 
 // folderSize is what files take; one that goes away meanwhile counts nothing.
