@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLayoutDriver: the recorded addresses while the sizes agree, then the
-// lowest hole that fits, else a region below all others.
+// TestLayoutDriver: the recorded addresses while the sizes agree, then those of
+// driverSpace.
 func TestLayoutDriver(t *testing.T) {
 	const MiB, top = 1 << 20, uint64(0x7f0000000000)
 	p := newPlacer(LayoutDriver, []recorded{{span: span{top, 2 * MiB}}, {span: span{top + 2*MiB, 20 * MiB}}, {span: span{top - 32*MiB, 32 * MiB}}})
@@ -25,7 +25,7 @@ func TestLayoutDriver(t *testing.T) {
 	take(40*MiB, top-96*MiB) // two regions, of which 24 MiB are left
 	take(6*MiB, top-56*MiB)
 	p.give(top+2*MiB, 20*MiB)
-	take(18*MiB, top-50*MiB) // the lowest hole, not the one just given
+	take(18*MiB, top-50*MiB) // the lowest chunk with room
 	take(20*MiB, top+2*MiB)
 	take(6*MiB, top+26*MiB)
 }
