@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
@@ -25,9 +26,13 @@ func (d *duty) audit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("audit the queue: %w", err)
 	}
+	asked := time.Now()
 	pending, err := d.queue.ReportsPending(ctx)
 	if err != nil {
 		return fmt.Errorf("audit the reports: %w", err)
+	}
+	if pending == 0 {
+		d.quiet.set(asked)
 	}
 	missing, stale, foreign := compare(d.registry.View(), waiting)
 	if foreign != d.foreign { // once, not at every audit

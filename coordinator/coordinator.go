@@ -81,6 +81,8 @@ type Config struct {
 	// ReplayWorkers is how many recordings are replayed at once; 0 is the
 	// number of CPUs.
 	ReplayWorkers int
+	// Retention is what becomes of stored objects that nothing refers to.
+	Retention Retention
 }
 
 // Validate returns every problem of c at once.
@@ -92,6 +94,7 @@ func (c Config) Validate() error {
 	if c.ReplayWorkers < 0 {
 		errs = append(errs, errors.New("replay workers cannot be negative"))
 	}
+	errs = append(errs, c.Retention.validate())
 	return errors.Join(errs...)
 }
 
@@ -105,14 +108,19 @@ func (c Config) withDefaults() Config {
 	if c.ReplayWorkers == 0 {
 		c.ReplayWorkers = runtime.NumCPU()
 	}
+	if c.Retention.Every == 0 {
+		c.Retention.Every = 6 * time.Hour
+	}
 	return c
 }
 
-// Deps are what a coordinator works with; all but Log and Metrics are required.
+// Deps are what a coordinator works with; all down to Traces are required.
 type Deps struct {
 	Registry Registry
 	Queue    Queue
 	Traces   Traces
+	// Garbage is the trace store once more; nil removes nothing from it.
+	Garbage Garbage
 	// Log receives what happens, with its component set; nil drops it.
 	Log *slog.Logger
 	// Metrics is where the metrics are registered, once for each Coordinator;
@@ -128,7 +136,9 @@ type Coordinator struct {
 	queue    Queue
 	traces   Traces
 	programs *programs
+	garbage  Garbage
 	roster   roster
+	quiet    quiet
 	log      *slog.Logger
 	metrics  *metrics
 }
@@ -146,7 +156,7 @@ func New(cfg Config, deps Deps) (*Coordinator, error) {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Coordinator{
-		cfg: cfg.withDefaults(), registry: deps.Registry, queue: deps.Queue, traces: deps.Traces,
+		cfg: cfg.withDefaults(), registry: deps.Registry, queue: deps.Queue, traces: deps.Traces, garbage: deps.Garbage,
 		programs: &programs{traces: deps.Traces}, log: deps.Log.With("component", "coordinator"),
 	}
 	var err error
@@ -194,8 +204,9 @@ func (c *Coordinator) lead(parent context.Context) error {
 	ctx, end := context.WithCancelCause(parent)
 	defer end(nil)
 	defer c.roster.set(nil) // another leader looks after the agents
+	c.quiet.set(time.Time{})
 	var wg sync.WaitGroup
-	for _, run := range []func(context.Context) error{newDuty(c).loop, c.intake, c.watch} {
+	for _, run := range []func(context.Context) error{newDuty(c).loop, c.intake, c.retain, c.watch} {
 		wg.Go(func() {
 			if err := run(ctx); err != nil {
 				end(err)

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/trace"
 )
 
 // What became of a replay, a build and a fit: the values of their labels.
@@ -20,6 +21,10 @@ const (
 	rolloutQueued   = "queued"
 	rolloutHeld     = "held_back"
 	rolloutRefused  = "refused"
+	collectDone     = "done"
+	collectDry      = "dry_run"
+	collectRefused  = "refused"
+	collectFailed   = "failed"
 )
 
 // metrics are what this node counts itself; the rest is read off its replica
@@ -32,11 +37,21 @@ type metrics struct {
 	replaySeconds prometheus.Histogram
 	builds        *prometheus.CounterVec
 	fits          *prometheus.CounterVec
-	republished   prometheus.Counter
-	removed       prometheus.Counter
-	stopped       prometheus.Counter
-	rollouts      *prometheus.CounterVec
-	comparisons   *prometheus.CounterVec
+	queueCounts
+	rollouts    *prometheus.CounterVec
+	comparisons *prometheus.CounterVec
+	collecting
+}
+
+// queueCounts are what the leader did about the queue.
+type queueCounts struct {
+	republished, removed, stopped prometheus.Counter
+}
+
+// collecting counts what became of the trace store's garbage.
+type collecting struct {
+	collections, removedObjects *prometheus.CounterVec
+	removedBytes                prometheus.Counter
 }
 
 // refusedReports count the results that changed nothing.
@@ -60,6 +75,10 @@ func newMetrics(to prometheus.Registerer, reg Registry, agents func() []proto.Ag
 	for _, o := range proto.Outcomes() {
 		outcomes = append(outcomes, string(o))
 	}
+	var kinds []string
+	for _, k := range trace.ObjectKinds() {
+		kinds = append(kinds, string(k))
+	}
 	m := &metrics{
 		issued: vec("tasks_issued_total", "Tasks issued by this node as the leader, by kind.", "kind",
 			string(proto.TaskRecord), string(proto.TaskProbe)),
@@ -77,20 +96,28 @@ func newMetrics(to prometheus.Registerer, reg Registry, agents func() []proto.Ag
 		}),
 		builds: vec("builds_total", "Families whose program was looked for in their recordings by this node, by what came of it.", "result",
 			buildMade, buildNeedMore, buildRefused, buildFailed),
-		fits:        vec("fits_total", "Groups fitted by this node, by what came of it.", "result", fitCommitted, fitRefused),
-		republished: counter("audit_republished_total", "Open tasks that the queue had lost and the audit published again."),
-		removed:     counter("audit_removed_total", "Closed tasks that the audit took out of the queue."),
-		stopped:     counter("tasks_stopped_total", "Tasks that agents were told not to run any more, as they were cancelled."),
+		fits: vec("fits_total", "Groups fitted by this node, by what came of it.", "result", fitCommitted, fitRefused),
+		queueCounts: queueCounts{
+			republished: counter("audit_republished_total", "Open tasks that were not in the queue and that the audit published again."),
+			removed:     counter("audit_removed_total", "Closed tasks that the audit took out of the queue."),
+			stopped:     counter("tasks_stopped_total", "Tasks that agents were told not to run any more, as they were cancelled."),
+		},
 		rollouts: vec("rollouts_total", "Stacks that a standing matrix had not covered, by what this node did as the leader.", "result",
 			rolloutQueued, rolloutHeld, rolloutRefused),
 		comparisons: vec("comparisons_total", "Sweeps compared with the one that they replace by this node as the leader, by verdict.", "verdict",
 			verdictLabels()...),
+		collecting: collecting{
+			collections: vec("collections_total", "Looks for garbage in the trace store by this node as the leader, by what came of it.", "result",
+				collectDone, collectDry, collectRefused, collectFailed),
+			removedObjects: vec("collected_objects_total", "Objects that this node removed from the trace store, by kind.", "kind", kinds...),
+			removedBytes:   counter("collected_bytes_total", "Bytes that this node removed from the trace store."),
+		},
 	}
 	if to == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.issued, m.results, m.late, m.unreadable, m.foreign, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.stopped, m.rollouts, m.comparisons, newReplica(reg), newPresent(agents),
+		m.issued, m.results, m.late, m.unreadable, m.foreign, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.stopped, m.rollouts, m.comparisons, m.collections, m.removedObjects, m.removedBytes, newReplica(reg), newPresent(agents),
 	} {
 		if err := to.Register(c); err != nil {
 			return nil, err

@@ -24,7 +24,7 @@ func (s *Store) Canary(ctx context.Context) error {
 	if err := s.driver.Put(ctx, key, bytes.NewReader(content), want); err != nil {
 		return fmt.Errorf("trace store canary: put: %w", err)
 	}
-	err := s.verify(ctx, key, want)
+	_, err := s.verify(ctx, key, want)
 	if err != nil {
 		err = fmt.Errorf("trace store canary: read back: %w", err)
 	}

@@ -128,39 +128,43 @@ func (s *Store) List(ctx context.Context) iter.Seq2[Stored, error] {
 	}
 }
 
-// put stores content unless a good copy is there. Only what verify has read
+// put stores content unless a good copy is there, which is not old; see
+// RefreshAfter. Only what verify has read
 // back counts: servers have cut objects short and acknowledged them.
 func (s *Store) put(ctx context.Context, key string, digest proto.Digest, content []byte) error {
 	want := Info{Size: proto.Bytes(len(content)), SHA256: digest}
-	err := s.verify(ctx, key, want)
-	if !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrCorrupt) {
-		return err // nil: it is there
+	there, err := s.verify(ctx, key, want)
+	switch {
+	case err == nil && young(there):
+		return nil
+	case err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrCorrupt):
+		return err
 	}
 	if err := s.driver.Put(ctx, key, bytes.NewReader(content), want); err != nil {
 		return err
 	}
-	return s.verify(ctx, key, want)
+	_, err = s.verify(ctx, key, want)
+	return err
 }
 
 // verify compares the stored object's size, recorded digest and content with want.
-func (s *Store) verify(ctx context.Context, key string, want Info) error {
-	got, err := s.driver.Stat(ctx, key)
-	if err != nil {
-		return err
+func (s *Store) verify(ctx context.Context, key string, want Info) (got Info, err error) {
+	if got, err = s.driver.Stat(ctx, key); err != nil {
+		return got, err
 	}
 	if got.Size != want.Size {
-		return fmt.Errorf("%w: %d bytes are stored, %d were sent", ErrCorrupt, int64(got.Size), int64(want.Size))
+		return got, fmt.Errorf("%w: %d bytes are stored, %d were sent", ErrCorrupt, int64(got.Size), int64(want.Size))
 	}
 	if got.SHA256 != "" && got.SHA256 != want.SHA256 {
-		return fmt.Errorf("%w: it is labelled with digest %s", ErrCorrupt, got.SHA256)
+		return got, fmt.Errorf("%w: it is labelled with digest %s", ErrCorrupt, got.SHA256)
 	}
 	content, _, err := s.driver.Open(ctx, key)
 	if err != nil {
-		return err
+		return got, err
 	}
 	defer content.Close()
 	_, err = io.Copy(io.Discard, newHashed(content, want.SHA256))
-	return err
+	return got, err
 }
 
 // get reads an object whole.

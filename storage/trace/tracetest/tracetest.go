@@ -41,6 +41,8 @@ func Run(t *testing.T, open func(t *testing.T) trace.Driver) {
 		"store/no such digest":    storeMissing,
 		"store/canary":            storeCanary,
 		"store/describe and list": storeList,
+		"store/every object":      storeObjects,
+		"store/remove":            storeRemove,
 	} {
 		t.Run(name, func(t *testing.T) { check(t, open(t)) })
 	}
