@@ -16,7 +16,7 @@ SEED      ?= 1
 N         ?= 10000
 GPU_FILE  ?= docs/measured/h200-esmfold/esmfold-gpu.json
 
-.PHONY: help build test check race fuzz bench demo gpu lint sim clean
+.PHONY: help build test check race fuzz bench demo gpu lint sim chaos clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ gpu: build ## measure on this machine's GPU into GPU_FILE; PYTHON needs torch an
 sim: ## N (10000) simulated fleet histories from SEED (1) on; also FAULTS, CELLS, AGENTS (docs/simulator.md)
 	@go test -count=1 -timeout 12h -run '^TestHistories$$' -v ./internal/fleetsim \
 		-args -seed $(SEED) -n $(N) -faults '$(or $(FAULTS),all)' -cells $(or $(CELLS),0) -agents $(or $(AGENTS),0)
+
+chaos: ## 200 cells while processes are killed, paused and cut off at random, and failover times; also SEED=n
+	@go test -count=1 -timeout 10m -v -run '^(TestChaos|TestFailover)$$' ./internal/devfleet \
+		-args -chaos $(if $(filter-out file,$(origin SEED)),-seed $(SEED)) | grep -v '^=== '
 
 lint: ## the house rules alone, with what they counted
 	go test -v ./internal/lint

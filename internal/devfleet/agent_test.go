@@ -84,7 +84,13 @@ func stubborn(w *world) []proc {
 // the report, against itself, and against a fleet where nothing was killed.
 func (w *world) judge(r proto.Report) *autopsy {
 	w.t.Helper()
-	if why := differ(undisturbedReport(w.t), r); why != "" {
+	return w.judgeAgainst(undisturbedReport(w.t), r)
+}
+
+// judgeAgainst is judge with the report of another fleet where nothing was killed.
+func (w *world) judgeAgainst(calm, r proto.Report) *autopsy {
+	w.t.Helper()
+	if why := differ(calm, r); why != "" {
 		w.t.Errorf("the sweep came to something else than an undisturbed one: %s", why)
 	}
 	var first *autopsy

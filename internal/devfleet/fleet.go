@@ -56,6 +56,9 @@ type Config struct {
 	// Drivers are those of the simulated agents, in turn; nil is the recorded
 	// one and a synthetic one.
 	Drivers []config.SimulatedDriver
+	// Via, if not nil, names the address by which one process reaches another,
+	// in place of the real one: a network in between that can be cut.
+	Via func(from, to, address string) (string, error)
 }
 
 // Validate returns every problem at once.
@@ -189,6 +192,9 @@ func (f *Fleet) startAll(ctx context.Context, s *stage) error {
 	if err := f.conf.Write(f.ConfigFile()); err != nil {
 		return err
 	}
+	if err := f.routeAll(); err != nil {
+		return err
+	}
 	var waiting []*process
 	for _, c := range f.conf.Coordinators {
 		waiting = append(waiting, s.start(ctx, f.coordinatorSpec(c.ID)))
@@ -256,12 +262,12 @@ func (f *Fleet) serverSpec(name, sub string, env []string, flags ...string) spec
 
 func (f *Fleet) coordinatorSpec(id string) spec {
 	return spec{name: "coordinator-" + id, env: f.keys, args: func(string) []string {
-		return []string{"coordinator", "--verbose", "--config", f.ConfigFile(), "--id", id, "--child"}
+		return []string{"coordinator", "--verbose", "--config", f.configOf("coordinator-" + id), "--id", id, "--child"}
 	}}
 }
 
 func (f *Fleet) agentSpec(i int) spec {
-	args := []string{"agent", "--verbose", "--config", f.ConfigFile(), "--child", "--work-dir", filepath.Join(f.dir, fmt.Sprintf("agent-%d", i))}
+	args := []string{"agent", "--verbose", "--config", f.configOf(agentName(i)), "--child", "--work-dir", filepath.Join(f.dir, fmt.Sprintf("agent-%d", i))}
 	if f.cfg.Agent == AgentSim {
 		driver := f.conf.Simulated[i%len(f.conf.Simulated)].Driver
 		args = append(args, "--sim", "--sim-driver", driver, "--sim-card", fmt.Sprint(i))

@@ -21,6 +21,13 @@ const patience = 3 * time.Minute
 var built string
 
 func TestMain(m *testing.M) {
+	if node := os.Getenv(raftAlone); node != "" {
+		if err := runRaftAlone(node); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(func() int {
 		var err error
 		if built, err = os.MkdirTemp("", "oomfleet-e2e-"); err != nil {

@@ -28,10 +28,8 @@ type keeper struct {
 // members' states against each other. It changes one thing at a look.
 func (n *Node) keep() {
 	defer close(n.group.joined)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(n.stream.ctx)
 	defer cancel()
-	stop := context.AfterFunc(n.stream.ctx, cancel)
-	defer stop()
 	go func() { // ends with keep
 		select {
 		case <-n.group.ended:
