@@ -85,7 +85,7 @@ func (a *Agent) attempt(ctx context.Context, task proto.Task, on probe.Descripti
 		log.Info("run ended with the agent, task handed back")
 		return ending{}
 	}
-	if len(seen.Events) > 0 {
+	if len(seen.Events) > 0 && task.Teaches(p.Result.Outcome) {
 		p.events, p.meta = seen.Events, metaOf(task, on, seen.Evidence)
 	}
 	a.keep(&p)

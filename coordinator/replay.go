@@ -50,8 +50,11 @@ func (d *duty) replay(ctx context.Context, r plan.Replay) error {
 // against the program that says what it should hold: were the prediction
 // committed before the doubt, a crash in between would lose the doubt.
 func (d *duty) predict(ctx context.Context, r plan.Replay) (proto.Prediction, error) {
-	if r.Program != "" {
+	switch {
+	case r.Program != "":
 		return d.predictByProgram(ctx, r)
+	case r.Lesson.Number > 0:
+		return d.teach(ctx, r)
 	}
 	events, why, err := d.recording(ctx, r.Trace.Digest)
 	if err != nil || why != "" {
@@ -70,7 +73,15 @@ func (d *duty) predict(ctx context.Context, r plan.Replay) (proto.Prediction, er
 	if err != nil {
 		return proto.Prediction{Refused: err.Error()}, nil
 	}
-	return sweep(ctx, program, recorded, r)
+	varies := r.Varies
+	if r.Against != "" && !varies {
+		if varies, err = d.reordered(ctx, r, program); err != nil {
+			return proto.Prediction{}, err
+		}
+	}
+	p, err := sweep(ctx, program, recorded, r)
+	p.Varies, p.BandsKnown = varies, p.BandsKnown && !varies
+	return p, err
 }
 
 // recording reads a trace. why says for good why it is of no use.

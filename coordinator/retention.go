@@ -271,6 +271,9 @@ func referred(v registry.View) map[proto.Digest]bool {
 		}
 		if p := rec.Prediction; p != nil {
 			out[p.Trace], out[p.Program] = true, true
+			if l := p.Lesson; l != nil {
+				out[l.Trace], out[l.Program] = true, true
+			}
 		}
 	}
 	for _, p := range v.Programs {

@@ -51,11 +51,41 @@ type Prediction struct {
 	// under the cell's settings; 0 = not known. They are no measurement.
 	PeakAllocated Bytes `json:"predicted_peak_allocated_bytes,omitempty"`
 	PeakReserved  Bytes `json:"predicted_peak_reserved_bytes,omitempty"`
+	// Lesson is set when Trace is that of a probe that spoke against an earlier
+	// prediction.
+	Lesson *Lesson `json:"lesson,omitempty"`
+	// Varies is set when a run of the cell was seen to free its blocks in another
+	// order than the one that this is read off.
+	Varies bool `json:"varies,omitempty"`
 	// Refused is why replay would not predict (self-check, settings that it
 	// cannot model, a cell outside the program's domain); then the boundary is
 	// empty. A cell whose own recording is refused is bisected.
 	Refused string `json:"refused,omitempty"`
 }
+
+// Lesson is how a probe spoke against a prediction, and what its trace showed.
+type Lesson struct {
+	// Number counts the lessons on one source, from 1. The source is the
+	// recording Trace or the program Program, and Said its word.
+	Number  int      `json:"number"`
+	Trace   Digest   `json:"trace,omitempty"`
+	Program Digest   `json:"program,omitempty"`
+	Said    Boundary `json:"said"`
+	// Quota is the probe's, Passed whether it passed where a fail was said.
+	Quota  Bytes      `json:"quota_bytes"`
+	Passed bool       `json:"passed"`
+	Kind   LessonKind `json:"kind,omitempty"`
+}
+
+// LessonKind is what a probe's trace shows beside what was predicted.
+type LessonKind string
+
+const (
+	LessonCaught LessonKind = "caught" // it went on after a refusal
+	LessonOrder  LessonKind = "order"  // the same blocks, freed elsewhere: runs differ
+	LessonExtra  LessonKind = "extra"  // other blocks
+	LessonSame   LessonKind = "same"   // the same requests, placed otherwise
+)
 
 // PredictedFrom says what a prediction was read off.
 type PredictedFrom string
@@ -63,6 +93,7 @@ type PredictedFrom string
 const (
 	FromRecording PredictedFrom = "recording" // the cell's own
 	FromSettings  PredictedFrom = "settings"  // a recording of its length and batch under other allocator settings
+	FromProbe     PredictedFrom = "probe"     // a probe of the cell that spoke against another prediction
 	FromProgram   PredictedFrom = "program"   // a program made from recordings of other lengths and batches
 )
 

@@ -22,6 +22,15 @@ const (
 	TaskProbe TaskKind = "probe"
 )
 
+// Expectation is what a prediction says of a probe; empty when nothing does.
+type Expectation string
+
+// What a probe is expected to do.
+const (
+	ExpectPass Expectation = "pass"
+	ExpectFail Expectation = "fail"
+)
+
 // Task is one run that an agent is asked for.
 type Task struct {
 	ID       TaskID   `json:"id"`
@@ -34,6 +43,9 @@ type Task struct {
 	Cell     Cell     `json:"cell"`
 	// Quota is the limit of the cell's kind; 0 for a recording.
 	Quota Bytes `json:"quota_bytes,omitempty"`
+	// Expect makes an agent watch the allocator of a probe and keep its trace if
+	// the probe does otherwise; an agent that does not know it just probes.
+	Expect Expectation `json:"expect,omitempty"`
 	// TimeoutSeconds ends a run that hangs; counted from the runner's start
 	// of this run, imports excluded.
 	TimeoutSeconds int `json:"timeout_seconds"`
@@ -41,6 +53,24 @@ type Task struct {
 
 // Pool is the queue that this task belongs to.
 func (t Task) Pool() Pool { return PoolOf(t.Origin, t.Cell.GPU, t.Cell.Driver) }
+
+// Watched reports whether the run is to be made with the allocator's trace.
+func (t Task) Watched() bool { return t.Kind == TaskRecord || t.Expect != "" }
+
+// Teaches reports whether the trace of a run with this outcome is worth keeping:
+// that of a recording always is, that of a probe when it passed or was refused
+// against what was expected.
+func (t Task) Teaches(o Outcome) bool {
+	switch v := o.Verdict(); {
+	case t.Kind == TaskRecord:
+		return true
+	case t.Expect == ExpectPass:
+		return v == VerdictFail
+	case t.Expect == ExpectFail:
+		return v == VerdictPass
+	}
+	return false
+}
 
 // Validate reports everything that makes a task unusable, at once. Agents call
 // it on what the queue delivers; a task that fails is dropped, never retried.

@@ -115,7 +115,7 @@ func (r *run) request() runner.Request {
 	return runner.Request{
 		Op: runner.OpRun, ID: r.id, Workload: runner.Workload{Name: c.Workload.Name, Params: c.Workload.Params},
 		SeqLen: c.SeqLen, Batch: c.Batch, ChunkSize: c.ChunkSize, Env: c.Env,
-		QuotaKind: string(c.QuotaKind), QuotaBytes: int64(r.task.Quota), Record: r.task.Kind == proto.TaskRecord,
+		QuotaKind: string(c.QuotaKind), QuotaBytes: int64(r.task.Quota), Record: r.task.Watched(),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/oomfleet/oomfleet/agent/runner"
 	"github.com/oomfleet/oomfleet/allocator"
@@ -17,9 +18,10 @@ import (
 type DeviationKind string
 
 const (
-	// DeviateAdaptive: refused, the workload catches it and takes another way
-	// that needs less. The run passes down to Deviation.Bytes below the quota
-	// that the replay wants (as cuDNN does with its workspaces).
+	// DeviateAdaptive: refused in its forward pass, the workload catches it,
+	// gives back what that pass holds and does it again in smaller pieces: each
+	// of its largest blocks is smaller by Deviation.Bytes, at most by half (see
+	// thrifty). Refused again, it fails. Nothing of this shows without a quota.
 	DeviateAdaptive DeviationKind = "adaptive"
 	// DeviateOrder: large blocks are freed a little later or not, differently
 	// from run to run, which moves edges by some MiB (as GPT-2's backward
@@ -109,6 +111,52 @@ func withExtra(events []allocator.Event, size proto.Bytes) []allocator.Event {
 	out = append(out, events[:loadEvents]...)
 	out = append(out, allocator.Event{Action: allocator.Alloc, Addr: extraAddr, Size: int64(size)})
 	return append(out, events[loadEvents:]...)
+}
+
+// thrifty are the events of a forward pass in smaller pieces: every block of at
+// least half the largest size asks for by less, at most for half of itself less.
+func thrifty(events []allocator.Event, by proto.Bytes) []allocator.Event {
+	largest := int64(0)
+	for _, e := range events[loadEvents:] {
+		if e.Action == allocator.Alloc {
+			largest = max(largest, e.Size)
+		}
+	}
+	out := slices.Clone(events)
+	for i := loadEvents; i < len(out); i++ {
+		switch e := &out[i]; e.Action {
+		case allocator.Alloc, allocator.FreeRequested, allocator.FreeCompleted:
+			if e.Size >= largest/2 {
+				e.Size -= min(int64(by), e.Size/2)
+			}
+		}
+	}
+	return out
+}
+
+// player is a world's program and, for a cell that adapts, how it goes on after
+// a refusal.
+type player struct {
+	program *allocator.Program
+	caught  *allocator.Caught
+}
+
+// program compiles the world's events. Without a quota nothing is caught: there
+// the card itself is full.
+func (w *world) program() (player, error) {
+	program, err := allocator.Compile(w.events)
+	if err != nil || !w.adapts {
+		return player{program: program}, err
+	}
+	then, err := allocator.Compile(thrifty(w.events, w.deviation.Bytes))
+	return player{program: program, caught: &allocator.Caught{From: loadEvents, Then: then}}, err
+}
+
+func (p player) replay(s allocator.Settings, o allocator.ReplayOptions) allocator.CaughtResult {
+	if p.caught == nil {
+		return allocator.CaughtResult{ReplayResult: p.program.Replay(s, o), Refused: -1}
+	}
+	return p.program.ReplayCaught(s, o, *p.caught)
 }
 
 // reordered delays one large free in eight of the forward pass past the next

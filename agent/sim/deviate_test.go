@@ -32,18 +32,52 @@ func passes(t *testing.T, cfg Config, quota int64) told {
 	return simulate(t, cfg, req)
 }
 
-func TestAdaptivePassesBelowTheReplaysBoundary(t *testing.T) {
+// TestAdaptiveGoesOnWithLess: refused below the recording's boundary, the run
+// passes, and its trace shows how.
+func TestAdaptiveGoesOnWithLess(t *testing.T) {
 	cfg, by := deviating(t, DeviateAdaptive)
 	at := passes(t, cfg, boundaryL384)
 	if at.done == nil || *at.done.Meters.NumOOMs != 0 {
 		t.Fatalf("at the boundary: %+v", at.failed)
 	}
-	below := passes(t, cfg, boundaryL384-int64(by))
-	if below.done == nil || *below.done.Meters.NumOOMs == 0 || *below.done.Meters.PeakReserved > boundaryL384-int64(by) {
-		t.Errorf("%v below it: %+v", by, below)
+	req := request(384, 1, 0)
+	truth, err := TruthOf(cfg, cellOf(req))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if under := passes(t, cfg, boundaryL384-int64(by)-step); under.done != nil {
-		t.Errorf("a step further below it passes too")
+	edge := int64(truth.Boundary())
+	if down := boundaryL384 - edge; down < int64(by) || down > 4*int64(by) {
+		t.Errorf("blocks that are smaller by %v bring the boundary down by %d bytes", by, down)
+	}
+	req.Record, req.QuotaBytes = true, edge
+	run := simulate(t, cfg, req)
+	if run.done == nil || *run.done.Meters.NumOOMs != 1 || *run.done.Meters.PeakReserved > edge || run.done.Seconds <= 1.3*at.done.Seconds {
+		t.Fatalf("at its boundary: %+v %+v", run.done, run.failed)
+	}
+	seen, err := allocator.ReadCapped(run.events)
+	if err != nil || !seen.Caught || seen.Refused {
+		t.Fatalf("its trace: %+v, %v", seen, err)
+	}
+	if swept, err := seen.Program.Sweep(allocator.SweepOptions{}); err != nil || swept.Boundary != edge {
+		t.Errorf("its trace gives the boundary %d, %v; it is %d", swept.Boundary, err, edge)
+	}
+	req.QuotaBytes = edge - step
+	under := simulate(t, cfg, req)
+	if under.failed == nil || *under.failed.Meters.NumOOMs != 2 {
+		t.Fatalf("a step below it: %+v %+v", under.done, under.failed)
+	}
+	if seen, err := allocator.ReadCapped(under.events); err != nil || !seen.Caught || !seen.Refused {
+		t.Errorf("the trace of one that fails: %+v, %v", seen, err)
+	}
+}
+
+// TestAdaptiveShowsWithoutAQuotaNothing: the recording is that of a plain cell.
+func TestAdaptiveShowsWithoutAQuotaNothing(t *testing.T) {
+	cfg, _ := deviating(t, DeviateAdaptive)
+	req := request(384, 1, 0)
+	req.Record = true
+	if got, plain := simulate(t, cfg, req), simulate(t, Config{}, req); !slices.Equal(got.events, plain.events) {
+		t.Error("the recordings differ")
 	}
 }
 

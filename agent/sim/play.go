@@ -21,14 +21,11 @@ func (r *run) play(w world) (ok bool, err error) {
 		seen = make([]allocator.Event, 0, len(w.events)+len(w.events)/4)
 		options.Observe = func(e allocator.Event) { seen = append(seen, e) }
 	}
-	program, err := allocator.Compile(w.events)
+	plays, err := w.program()
 	if err != nil {
 		return false, fmt.Errorf("recording %s: %w", traceName(r.Request.SeqLen, r.Request.Batch, r.Request.ChunkSize), err)
 	}
-	result := program.Replay(w.settings, options)
-	if result.OOM && w.deviation.Kind == DeviateAdaptive && r.Request.QuotaBytes > 0 {
-		result = r.adapt(w, program, result)
-	}
+	result := plays.replay(w.settings, options)
 	m := r.meters(w, result)
 	if err := r.phases(w, result, m); err != nil {
 		return false, err
@@ -43,29 +40,12 @@ func (r *run) play(w world) (ok bool, err error) {
 	return true, runner.WriteEvent(r.out, &runner.Done{
 		RunID: r.id, Meters: m, OutputFinite: &finite, Settings: effective(w),
 		Dtypes:  map[string]string{"esm": "bfloat16", "trunk": "float32"},
-		Seconds: modelSeconds(r.Request, 1, result.Retries) + w.effect.seconds,
+		Seconds: modelSeconds(r.Request, w.reached(result), result.Retries) + w.effect.seconds,
 	})
 }
 
-// adapt lets an adaptive cell take its other way: it passes where a quota larger
-// by the deviation would, and what was refused on the way still counts.
-func (r *run) adapt(w world, program *allocator.Program, refused allocator.ReplayResult) allocator.ReplayResult {
-	wider, rejected := w.limitOf(r.Request, proto.Bytes(r.Request.QuotaBytes)+w.deviation.Bytes)
-	if rejected != nil {
-		return refused
-	}
-	result := program.Replay(w.settings, allocator.ReplayOptions{Limit: wider, DeviceTotal: int64(Total)})
-	if result.OOM {
-		return refused
-	}
-	result.Retries, result.OOMs = refused.Retries, refused.OOMs
-	result.PeakReserved = min(result.PeakReserved, refused.PeakReserved)
-	result.PeakAllocated = min(result.PeakAllocated, result.PeakReserved)
-	return result
-}
-
 // meters are the run's own counters at its end.
-func (r *run) meters(w world, result allocator.ReplayResult) runner.Meters {
+func (r *run) meters(w world, result allocator.CaughtResult) runner.Meters {
 	n := func(v proto.Bytes) *int64 { i := int64(v); return &i }
 	m := runner.Meters{
 		PeakAllocated: n(proto.Bytes(result.PeakAllocated)), PeakReserved: n(proto.Bytes(result.PeakReserved)),
@@ -81,7 +61,7 @@ func (r *run) meters(w world, result allocator.ReplayResult) runner.Meters {
 
 // phases tells how far the run came. m gets what is known once the weights are
 // loaded.
-func (r *run) phases(w world, result allocator.ReplayResult, m runner.Meters) error {
+func (r *run) phases(w world, result allocator.CaughtResult, m runner.Meters) error {
 	start := &runner.Phase{RunID: r.id, Phase: "start", Meters: runner.Meters{Context: m.Context, DeviceTotal: m.DeviceTotal, DeviceFreeBefore: m.DeviceFreeBefore}}
 	if err := runner.WriteEvent(r.out, start); err != nil {
 		return err
@@ -103,10 +83,23 @@ func (r *run) phases(w world, result allocator.ReplayResult, m runner.Meters) er
 	return nil
 }
 
-// loaded is whether a run got past loading its weights.
-func loaded(result allocator.ReplayResult) bool { return !result.OOM || result.OOMAt >= loadEvents }
+// reached is how much of its events a run came through, 1 for all: an attempt
+// that was refused and begun again counts up to there.
+func (w *world) reached(result allocator.CaughtResult) float64 {
+	done := 1.0
+	if result.OOM {
+		done = float64(result.OOMAt) / float64(len(w.events))
+	}
+	if result.Refused >= 0 {
+		done += float64(result.Refused) / float64(len(w.events))
+	}
+	return done
+}
 
-func (r *run) refused(w world, result allocator.ReplayResult, m runner.Meters) error {
+// loaded is whether a run got past loading its weights.
+func loaded(result allocator.CaughtResult) bool { return !result.OOM || result.OOMAt >= loadEvents }
+
+func (r *run) refused(w world, result allocator.CaughtResult, m runner.Meters) error {
 	phase := "start"
 	if loaded(result) {
 		phase = "forward"
@@ -129,7 +122,7 @@ func (r *run) refused(w world, result allocator.ReplayResult, m runner.Meters) e
 	return runner.WriteEvent(r.out, &runner.Failed{
 		RunID: r.id, Phase: phase, Exception: "OutOfMemoryError", Message: message,
 		Traceback: "torch.OutOfMemoryError: " + message, Meters: m, Settings: effective(w),
-		Seconds: modelSeconds(r.Request, float64(result.OOMAt)/float64(len(w.events)), result.Retries) + w.effect.seconds,
+		Seconds: modelSeconds(r.Request, w.reached(result), result.Retries) + w.effect.seconds,
 	})
 }
 

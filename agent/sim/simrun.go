@@ -60,7 +60,9 @@ type world struct {
 	recording
 	environment
 	deviation Deviation
-	limit     allocator.Limit
+	// adapts: the run catches a refusal.
+	adapts bool
+	limit  allocator.Limit
 	// context and outsideNow are the bytes outside the allocator: at the start
 	// and at the peak, with the driver's and the environment's part.
 	context, outsideNow proto.Bytes
@@ -135,6 +137,8 @@ func worldOf(cfg Config, req runner.Request) (w world, rejected *rejection, err 
 // run under the request's quota.
 func (w *world) deviate(d Deviations, req runner.Request, variant int) {
 	switch {
+	case w.deviation.Kind == DeviateAdaptive:
+		w.adapts = req.QuotaBytes > 0
 	case w.deviation.Kind == DeviateOrder:
 		w.events = reordered(w.events, d.random(req, fmt.Sprintf("variant %d", variant)))
 	case w.deviation.Kind == DeviateExtra && req.QuotaBytes > 0:

@@ -57,9 +57,6 @@ func TruthOf(cfg Config, c proto.Cell) (Truth, error) {
 		if err != nil {
 			return Truth{}, fmt.Errorf("truth of %s: %w", c, err)
 		}
-		if t.Deviation.Kind == DeviateAdaptive {
-			found = found.orWith(t.Deviation.Bytes, step)
-		}
 		t.ways = append(t.ways, found)
 	}
 	return t, nil
@@ -78,12 +75,12 @@ const expandablePage = 20 * proto.MiB
 // walk replays the world's events from the quota that is always enough downward.
 // A run that never held more than its peak goes the same way under every quota
 // from that peak up to its own: what was granted still is, what was refused
-// still is. Not so with expandable segments, whose limit counts the whole of a
+// still is, and what is done about a refusal is the same. Not so with expandable segments, whose limit counts the whole of a
 // request though part of it is mapped already, and with the threshold of the
 // allocator's garbage collection, a share of the quota: there every quota is
 // replayed.
 func (w *world) walk(req runner.Request, step proto.Bytes) (way, error) {
-	program, err := allocator.Compile(w.events)
+	plays, err := w.program()
 	if err != nil {
 		return way{}, err
 	}
@@ -91,7 +88,8 @@ func (w *world) walk(req runner.Request, step proto.Bytes) (way, error) {
 	if rejected != nil {
 		return way{}, fmt.Errorf("without a quota: %s", rejected.message)
 	}
-	uncapped := program.Replay(w.settings, allocator.ReplayOptions{Limit: whole, DeviceTotal: int64(Total)})
+	options := allocator.ReplayOptions{Limit: whole, DeviceTotal: int64(Total)}
+	uncapped := plays.program.Replay(w.settings, options)
 	if uncapped.OOM {
 		return way{}, fmt.Errorf("needs more than the card's %v", Total)
 	}
@@ -100,15 +98,20 @@ func (w *world) walk(req runner.Request, step proto.Bytes) (way, error) {
 		overhead = w.outsideNow
 	}
 	top := (proto.Bytes(uncapped.PeakReserved) + overhead).RoundUp(step)
-	// What is allocated at once is reserved at once, whatever the quota.
-	found := way{floor: (proto.Bytes(uncapped.PeakAllocated) + overhead - expandablePage).RoundDown(step)}
+	// What is allocated at once is reserved at once, whatever the quota; a run
+	// that adapts may hold less.
+	least := uncapped.PeakAllocated
+	if plays.caught != nil {
+		least = min(least, plays.caught.Then.Replay(w.settings, options).PeakAllocated)
+	}
+	found := way{floor: (proto.Bytes(least) + overhead - expandablePage).RoundDown(step)}
 	found.pass = make([]bool, (top-found.floor)/step+1)
 	for q := top; q >= found.floor && q >= w.context; {
 		limit, rejected := w.limitOf(req, q)
 		if rejected != nil {
 			return way{}, fmt.Errorf("at %v: %s", q, rejected.message)
 		}
-		result := program.Replay(w.settings, allocator.ReplayOptions{Limit: limit, DeviceTotal: int64(Total)})
+		result := plays.replay(w.settings, allocator.ReplayOptions{Limit: limit, DeviceTotal: int64(Total)})
 		low := (proto.Bytes(result.PeakReserved) + overhead).RoundUp(step)
 		if low > q || w.settings.Expandable || w.settings.GCThreshold > 0 {
 			low = q
@@ -129,17 +132,6 @@ func (f way) passes(q, step proto.Bytes) bool {
 		return false
 	}
 	return f.pass[min(int((q-f.floor)/step), len(f.pass)-1)]
-}
-
-// orWith passes where f does at the quota, or at one larger by so much.
-func (f way) orWith(more, step proto.Bytes) way {
-	out := way{floor: f.floor - more.RoundDown(step)}
-	out.pass = make([]bool, len(f.pass)+int((f.floor-out.floor)/step))
-	for i := range out.pass {
-		q := out.floor + proto.Bytes(i)*step
-		out.pass[i] = f.passes(q, step) || f.passes(q+more, step)
-	}
-	return out
 }
 
 // boundary is the smallest quota such that it and every larger one passes.

@@ -19,41 +19,63 @@ type claim struct {
 
 // certify holds a prediction against real probes. When one of them disagrees,
 // missed says how, and there is no step.
-func certify(rec *registry.Record, l ledger, lim limits) (s step, missed string) {
+//
+// The first claim is probed alone: mostly that is the fail below the boundary,
+// whose run is the cheapest and shows at once what passes where it should not.
+func certify(rec *registry.Record, l ledger, lim limits) (s step, missed miss) {
 	p := *rec.Prediction
 	b := p.Boundary.Boundary
 	if !probed(rec) {
-		return l.settled(predicted(p)), ""
+		return l.settled(predicted(p)), miss{}
 	}
 	if b < lim.min || b > lim.max {
-		return step{}, outOfRange(b, lim)
+		return step{}, miss{why: outOfRange(b, lim)}
 	}
 	claims := claimsOf(p.Boundary, rec.Search.Certify, lim)
+	if varies(rec) {
+		claims = l.claimsOfRange(p, lim)
+	}
 	var missing []aim
-	for _, c := range claims {
+	first := false
+	for i, c := range claims {
 		a := aim{proto.TaskProbe, c.quota}
-		switch l.verdict(a) {
-		case unknown:
+		switch v := l.verdict(a); {
+		case v == unknown, c.says == passes && l.unsure(rec, a):
 			missing = append(missing, a)
-		case c.says:
-		default:
-			return step{}, c.contradicted(b, l.tallies[a].last)
+			first = first || i == 0
+		case v != c.says:
+			return step{}, miss{at: a, seen: v, why: c.contradicted(b, l.tallies[a].last)}
 		}
 	}
-	if len(missing) > 0 {
-		return l.wanting(missing...), ""
+	if first {
+		missing = missing[:1]
 	}
-	return l.settled(certified(p, lim)), ""
+	if len(missing) > 0 {
+		s := l.wanting(missing...)
+		s.expects = true
+		return s, miss{}
+	}
+	return l.settled(certified(rec, l, lim)), miss{}
 }
 
 // searchOn bisects after the prediction was of no use; why says how.
 func searchOn(rec *registry.Record, l ledger, lim limits, why string) step {
-	b := rec.Prediction.Boundary.Boundary
-	around := bracket{lo: b - lim.step, hi: b}
+	p := rec.Prediction
+	around := bracket{hi: p.Boundary.Boundary, stride: farStride * lim.step}
+	switch {
+	case p.Lesson != nil && unusable(*p) != "":
+		around.hi = p.Lesson.Said.Boundary
+	case p.Lesson != nil:
+		around.stride = nearStride * lim.step
+	}
+	around.lo = around.hi - lim.step
 	f := search(l.points(), around, lim)
+	at := aim{proto.TaskProbe, f.boundary}
 	switch {
 	case f.noPass:
 		return l.settled(failed(noPass(lim, why)))
+	case f.found && l.unsure(rec, at):
+		return l.wanting(at)
 	case f.found:
 		s := bisected(f, lim, why)
 		if adapted(rec, l, f) {
@@ -64,12 +86,30 @@ func searchOn(rec *registry.Record, l ledger, lim limits, why string) step {
 	return l.wanting(probesAt(f.probes)...)
 }
 
-// adapted reports whether the workload passed where replay said that it cannot:
-// below the predicted boundary, or inside a fail band of it. A prediction of a
-// device or process quota is not exact, and a pass within its margin proves
-// nothing about the workload.
+const (
+	// farStride is how far the first probe behind a miss goes, in steps: what a
+	// workload does otherwise under a quota was seen to be tens of MiB.
+	farStride = 32
+	// nearStride is the same once a lesson has told how far.
+	nearStride = 4
+)
+
+// adapted reports whether the workload was seen to catch a refusal, or passed
+// where replay of its recording said that it cannot: below the predicted
+// boundary, or inside a fail band of it. A prediction of a device or process
+// quota is not exact, and a pass within its margin proves nothing about the
+// workload.
 func adapted(rec *registry.Record, l ledger, f finding) bool {
+	if caught(rec) {
+		return true
+	}
 	b := rec.Prediction.Boundary
+	if rec.Prediction.Lesson != nil {
+		b = rec.Prediction.Lesson.Said
+	}
+	if rec.Recording() == nil || varies(rec) {
+		return false // what was borrowed may have been wrong, and another run may need more
+	}
 	margin := proto.Bytes(0)
 	if rec.Cell.QuotaKind != proto.QuotaAllocator {
 		margin = replayMargin
@@ -99,7 +139,8 @@ func probed(rec *registry.Record) bool {
 	return true
 }
 
-// claimsOf lists what is to be probed: both edges of the boundary first, then,
+// claimsOf lists what is to be probed: both edges of the boundary first, the fail
+// before the pass, then,
 // for CertifyAll, both edges of every fail band and of the lowest pass. Quotas
 // outside the range are left out.
 func claimsOf(b proto.Boundary, how proto.Certify, lim limits) []claim {
@@ -111,8 +152,8 @@ func claimsOf(b proto.Boundary, how proto.Certify, lim limits) []claim {
 			claims = append(claims, claim{q, says(b, q)})
 		}
 	}
-	add(b.Boundary)
 	add(b.Boundary - lim.step)
+	add(b.Boundary)
 	if how != proto.CertifyAll {
 		return claims
 	}

@@ -14,9 +14,11 @@ const maxOpenProbes = 4
 // step is what one cell needs next: runs, a replay, or its settlement. All
 // empty means: wait for what is out.
 type step struct {
-	wants  []aim
-	replay *Replay
-	settle *registry.Settlement
+	wants []aim
+	// expects: the wants are held against the record's prediction.
+	expects bool
+	replay  *Replay
+	settle  *registry.Settlement
 }
 
 // decide says what the record's cell needs next, from where its family puts it.
@@ -46,17 +48,23 @@ func decide(rec *registry.Record, at place) step {
 	if !own(rec, run) {
 		return step{replay: replayOf(rec, run, at.check)}
 	}
-	s, missed := certify(rec, l, lim)
-	if missed != "" {
-		return searchOn(rec, l, lim, missed)
+	if p := rec.Prediction; p.Lesson != nil && unusable(*p) != "" {
+		return searchOn(rec, l, lim, sentences(taught(*p), unusable(*p)))
 	}
-	return s
+	s, missed := certify(rec, l, lim)
+	if missed.why == "" {
+		return s
+	}
+	if lesson := learn(rec, missed); lesson != nil {
+		return step{replay: lesson}
+	}
+	return searchOn(rec, l, lim, missed.why)
 }
 
 // borrow is the way of a cell without a recording: predicted from one of other
-// settings or from a program, and certified. When that misses, the cell is
-// recorded: the cheapest run that tells whether the prediction was wrong or the
-// workload behaves otherwise under pressure.
+// settings or from a program, and certified. When that misses, the probe's
+// trace tells what the cell does otherwise; without one, or where it cannot be
+// understood, the cell is recorded.
 func borrow(rec *registry.Record, l ledger, at place) step {
 	recording := l.wanting(aim{kind: proto.TaskRecord})
 	if at.record || rec.Recording() != nil { // one that another run spoke against is not left half known
@@ -66,11 +74,18 @@ func borrow(rec *registry.Record, l ledger, at place) step {
 		if unusable(*p) != "" {
 			return recording
 		}
-		s, missed := certify(rec, l, limitsOf(rec, at.total))
-		if missed != "" {
-			return recording
+		lim := limitsOf(rec, at.total)
+		s, missed := certify(rec, l, lim)
+		if missed.why == "" {
+			return s
 		}
-		return s
+		if lesson := learn(rec, missed); lesson != nil {
+			return step{replay: lesson}
+		}
+		if p.Lesson != nil {
+			return searchOn(rec, l, lim, missed.why)
+		}
+		return recording
 	}
 	if at.source == (source{}) {
 		return step{}
@@ -89,16 +104,23 @@ func (s source) stands(p proto.Prediction) bool {
 	return p.Program == "" || s.program != "" && unusable(p) == ""
 }
 
-// own reports whether the prediction was read off the cell's own recording.
+// own reports whether the prediction was read off the cell's own recording, or
+// is a lesson on it.
 func own(rec *registry.Record, run *registry.Run) bool {
 	p := rec.Prediction
-	return p != nil && p.Program == "" && run.Trace != nil && p.Trace == run.Trace.Digest
+	if p == nil || p.Program != "" || run.Trace == nil {
+		return false
+	}
+	return p.Trace == run.Trace.Digest || p.Lesson != nil && p.Lesson.Trace == run.Trace.Digest
 }
 
 // unpredictable says why the recording cannot lead the search; empty when it
 // can, or when replay has not said yet.
 func unpredictable(rec *registry.Record, run *registry.Run) string {
 	if own(rec, run) {
+		if rec.Prediction.Lesson != nil {
+			return ""
+		}
 		return unusable(*rec.Prediction)
 	}
 	if run.Trace == nil {
@@ -113,9 +135,14 @@ func unpredictable(rec *registry.Record, run *registry.Run) string {
 // replayOf asks for the cell's own recording, held against the program check.
 func replayOf(rec *registry.Record, run *registry.Run, check proto.Digest) *Replay {
 	overhead, _ := overheadOf(run.Meters)
+	var against proto.Digest
+	if p := rec.Prediction; p != nil && p.Lesson != nil && p.Lesson.Kind == proto.LessonOrder {
+		against = p.Trace
+		check = "" // that it does otherwise says nothing about the others
+	}
 	return &Replay{
 		Key: rec.Key, Cell: rec.Cell, Trace: *run.Trace, Recorded: rec.Cell.AllocatorEnv(), Check: check,
-		Overhead: overhead, Step: gridOf(rec.Cell),
+		Overhead: overhead, Step: gridOf(rec.Cell), Varies: varies(rec), Against: against,
 	}
 }
 

@@ -26,11 +26,13 @@ var rewrite = flag.Bool("rewrite", false, "write what the histories give into th
 //	card TOTAL
 //	meters allocated=.. reserved=.. [process=..]
 //	notrace
+//	traces                    agents keep the traces of probes that do otherwise
+//	caught on|off             of probes that pass from here on
 //	next                      what Next wants; runs are issued, settlements committed
 //	run L512 record|QUOTA OUTCOME [why]
 //	torch VERSION             of the runs from here on
 //	build L=from-to [B=from-to] [partial] | more REASON | refused REASON
-//	predict L512 boundary=.. [lowest=..] [bands=a-b,c-d] | refused REASON
+//	predict L512 boundary=.. [lowest=..] [bands=a-b,c-d] [lesson=KIND] [varies] | refused REASON
 //	                          answers the replay that Next wants of this cell
 //	stale L512 REASON         what its recording shows is not what the program says
 //	cancel ID
@@ -98,6 +100,10 @@ func (h *history) do(out *bytes.Buffer, words []string) error {
 		h.card.Total = mib(args[0])
 	case "notrace":
 		h.noTrace = true
+	case "traces":
+		h.traces = true
+	case "caught":
+		h.caught = args[0] == "on"
 	case "meters":
 		v := values(args)
 		h.meters = proto.Meters{PeakAllocated: ptr(mib(v["allocated"])), PeakReserved: ptr(mib(v["reserved"]))}
@@ -228,6 +234,15 @@ func (h *history) sourceOf(r Replay) string {
 	if r.Program != "" {
 		source = string(r.Program)
 	}
+	if l := r.Lesson; l.Number > 0 {
+		source = fmt.Sprintf("%s, lesson %d on %s", r.Trace.Digest, l.Number, cmp.Or(l.Trace, l.Program))
+		if l.Before != "" {
+			source += ", before it " + string(l.Before)
+		}
+	}
+	if r.Against != "" {
+		source += ", against " + string(r.Against)
+	}
 	if r.Check != "" {
 		source += ", check against " + string(r.Check)
 	}
@@ -333,7 +348,10 @@ func (h *history) predict(args []string) error {
 	if err != nil {
 		return err
 	}
-	p := proto.Prediction{Trace: r.Trace.Digest, Program: r.Program}
+	p := proto.Prediction{Trace: r.Trace.Digest, Program: r.Program, Varies: r.Varies || slices.Contains(args, "varies")}
+	if r.Lesson.Number > 0 {
+		p.Lesson = lessonOf(r, proto.LessonKind(values(args[1:])["lesson"]))
+	}
 	if args[1] == "refused" {
 		p.Refused = strings.Join(args[2:], " ")
 	} else {

@@ -238,6 +238,37 @@ func TestWrongPrediction(t *testing.T) {
 	})
 }
 
+// TestLessonCosts: a cell that adapts and leaves a trace of it costs one probe
+// more than one that does as it was recorded; one that is refused, two.
+func TestLessonCosts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tr := drawTruth(t)
+		off := rapid.IntRange(-150, 2000).Filter(func(n int) bool { return n != 0 }).Draw(t, "off")
+		said := proto.Boundary{Boundary: tr.boundary + proto.Bytes(off)*s2}
+		said.LowestPass = said.Boundary
+		w := newWorld(testCell(proto.QuotaAllocator), proto.Search{Strategy: proto.StrategyPredict, Certify: proto.CertifyEdges})
+		w.outcome, w.meters, w.prediction, w.traces = tr.outcome, tr.meters(t), proto.Prediction{Boundary: said}, true
+		w.taught = proto.Prediction{Boundary: tr.document()}
+		if err := w.settle(picker(t)); err != nil {
+			t.Fatal(err)
+		}
+		if tr.passes(said.Boundary) && !tr.passes(said.Boundary-s2) {
+			return // another edge of the truth: nothing to learn
+		}
+		if err := edgeHolds(w, tr); err != nil {
+			t.Fatal(err)
+		}
+		most := 4
+		if tr.passes(said.Boundary - s2) {
+			most = 3
+		}
+		got := w.rec().Settled
+		if got.Boundary.Boundary != tr.boundary || !got.Boundary.BandsKnown || got.Reason == "" || w.probes() > most {
+			t.Fatalf("settled %+v after %d probes, truth %+v", got, w.probes(), tr)
+		}
+	})
+}
+
 // TestAnyWorld: whatever the outcomes are, a cell settles, in a bounded number
 // of runs, and never twice.
 func TestAnyWorld(t *testing.T) {
@@ -256,6 +287,7 @@ func TestAnyWorld(t *testing.T) {
 		if rapid.Bool().Draw(t, "refused") {
 			w.prediction = proto.Prediction{Refused: "self-check"}
 		}
+		w.traces = rapid.Bool().Draw(t, "traces")
 		noise := rapid.SampledFrom(proto.Outcomes())
 		w.outcome = func(a aim, n int) proto.Outcome {
 			if rapid.IntRange(0, 3).Draw(t, "noisy") == 0 {

@@ -19,7 +19,12 @@
 //	    |                                 v            v
 //	    +--strategy bisect-------> search: halve the bracket ----> bisected, adaptive
 //
-// and to failed from everywhere, with a reason. A cell that cannot be predicted
+// and to failed from everywhere, with a reason. A probe is run with the
+// allocator's trace, which is kept when it disagrees; then that is replayed
+// before anything else is asked for (Lesson): what the run did otherwise goes
+// into the prediction, which is certified anew.
+//
+// A cell that cannot be predicted
 // from others (strategy bisect, a device or process quota, settings that replay
 // does not model) begins at its own recording. Start reading at Next, then
 // family (who records), decide (one cell), ledger (what its runs say) and search
@@ -52,8 +57,8 @@ func (a Actions) Empty() bool {
 	return len(a.Issue)+len(a.Predict)+len(a.Build)+len(a.Settle)+len(a.Fit) == 0
 }
 
-// Replay asks for the sweep over quotas of a recording or a program, under the
-// cell's own settings.
+// Replay asks for the sweep over quotas of a recording, a program or a probe's
+// trace (Lesson), under the cell's own settings.
 type Replay struct {
 	Key  registry.Key
 	Cell proto.Cell
@@ -69,6 +74,14 @@ type Replay struct {
 	// device or process quota pays beside the allocator. Step is the grid.
 	Overhead proto.Bytes
 	Step     proto.Bytes
+	// Varies: two runs of the cell were seen to free its blocks in different
+	// order. Against is the trace of a probe that may be another such; empty for
+	// none.
+	Varies  bool
+	Against proto.Digest
+	// Lesson is set when Trace is that of a probe under a quota: what that shows
+	// is to be added to what was predicted.
+	Lesson Lesson
 }
 
 // Build asks for the program behind a family's recordings.
@@ -102,9 +115,11 @@ func Next(v registry.View) Actions { return new(Planner).Next(v) }
 // add puts one cell's step into the lists; seen is the view's applied index.
 func (a *Actions) add(rec *registry.Record, s step, seen uint64) {
 	for _, w := range s.wants {
-		a.Issue = append(a.Issue, registry.IssueRequest{
-			Key: rec.Key, Kind: w.kind, Quota: w.quota, TimeoutSeconds: TimeoutSeconds(rec.Cell),
-		})
+		r := registry.IssueRequest{Key: rec.Key, Kind: w.kind, Quota: w.quota, TimeoutSeconds: TimeoutSeconds(rec.Cell)}
+		if s.expects {
+			r.Expect = expectation(rec, w.quota)
+		}
+		a.Issue = append(a.Issue, r)
 	}
 	if s.replay != nil {
 		a.Predict = append(a.Predict, *s.replay)

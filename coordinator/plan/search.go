@@ -11,6 +11,8 @@ type points struct {
 // settled on an assumption; it only says where to look first.
 type bracket struct {
 	lo, hi proto.Bytes
+	// stride is how far at least a gallop goes at a time; 0 is one step.
+	stride proto.Bytes
 }
 
 // limits are the quotas that probes may use: from min to max, on the grid.
@@ -40,7 +42,7 @@ type edge struct {
 // smallest passing one above it) and ends between two real edges one step
 // apart, or at the range's own end. Where an edge is only assumed it halves
 // towards it, probes it when it gets there, and gallops outward in doubling
-// strides from where the assumption proved wrong.
+// strides from where the assumption proved wrong, by the bracket's own at least.
 //
 // With w steps in the bracket and the boundary inside, it takes at most
 // ceil(log2 w) + 2 probes; with the boundary d steps outside, at most
@@ -57,9 +59,9 @@ func search(p points, br bracket, lim limits) finding {
 	case lo.real && hi.real && hi.at-lo.at <= lim.step:
 		return finding{found: true, boundary: hi.at}
 	case lo.real && !hi.real && br.hi <= lo.at:
-		return probe(min(lim.max, max(lo.at+lim.step, br.hi+2*(lo.at-br.hi))))
+		return probe(min(lim.max, max(lo.at+br.stride, br.hi+2*(lo.at-br.hi))))
 	case !lo.real && hi.real && br.lo >= hi.at:
-		return probe(max(lim.min, min(hi.at-lim.step, br.lo-2*(br.lo-hi.at))))
+		return probe(max(lim.min, min(hi.at-br.stride, br.lo-2*(br.lo-hi.at))))
 	}
 	if !lo.real {
 		lo.at = br.lo
@@ -68,7 +70,14 @@ func search(p points, br bracket, lim limits) finding {
 		hi.at = br.hi
 	}
 	if steps := (hi.at - lo.at) / lim.step; steps > 1 {
-		return probe(lo.at + steps/2*lim.step)
+		middle := lo.at + steps/2*lim.step
+		switch { // an edge just outside of what was assumed is likelier near than in the middle
+		case lo.real && lo.at >= br.hi:
+			middle = min(middle, lo.at+max(br.stride, 2*(lo.at-br.hi)))
+		case hi.real && hi.at <= br.lo:
+			middle = max(middle, hi.at-max(br.stride, 2*(br.lo-hi.at)))
+		}
+		return probe(middle)
 	}
 	var f finding
 	if !hi.real {
@@ -98,6 +107,7 @@ func (p points) edges() (lo, hi edge) {
 // within moves the bracket into the range. One step below the range stands for
 // "nothing smaller may be probed".
 func (br bracket) within(lim limits) bracket {
+	br.stride = max(br.stride, lim.step)
 	br.hi = min(max(br.hi, lim.min), lim.max)
 	br.lo = min(max(br.lo, lim.min-lim.step), br.hi-lim.step)
 	return br

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
@@ -19,12 +20,40 @@ func predicted(p proto.Prediction) registry.Settlement {
 	return registry.Settlement{State: proto.CellPredicted, Boundary: document(p)}
 }
 
-func certified(p proto.Prediction, lim limits) registry.Settlement {
-	s := registry.Settlement{State: proto.CellCertified, Boundary: document(p)}
+// certified is the prediction's own word, as far as probes hold it. Of a cell
+// that adapts they hold one edge: what it does above depends on where it is
+// refused. The same goes for one whose runs differ, and where some probe, one
+// that was made for another word, saw something else.
+func certified(rec *registry.Record, l ledger, lim limits) registry.Settlement {
+	p := *rec.Prediction
+	s := registry.Settlement{State: proto.CellCertified, Boundary: document(p), Reason: taught(p)}
+	if caught(rec) {
+		s.State = proto.CellAdaptive
+		if s.Reason == "" {
+			s.Reason = "passes after a refusal, which the workload catches"
+		}
+	}
+	if varies(rec) {
+		s.Reason = sentences(s.Reason, l.rangeSeen(p.Boundary.Boundary))
+	}
+	if s.State == proto.CellAdaptive || varies(rec) || p.Lesson != nil && !l.holds(p.Boundary) {
+		s.Boundary = proto.Boundary{Boundary: p.Boundary.Boundary, FailBands: []proto.Band{}}
+	}
 	if p.Boundary.Boundary <= lim.min {
-		s.Reason = fmt.Sprintf("the boundary is the smallest quota of the range, %s; the fail below it was not probed", lim.min)
+		s.Reason = sentences(fmt.Sprintf("the boundary is the smallest quota of the range, %s; the fail below it was not probed", lim.min), s.Reason)
 	}
 	return s
+}
+
+// rangeSeen says what probes saw of a boundary that is one of a range.
+func (l ledger) rangeSeen(b proto.Bytes) string {
+	seen := fmt.Sprintf("%d runs pass at it", twice)
+	for _, q := range slices.Backward(l.points().fails) {
+		if q < b {
+			return fmt.Sprintf("%s, one fails at %s", seen, q)
+		}
+	}
+	return seen
 }
 
 // bisected carries one edge and nothing of bands. why is how it came to a

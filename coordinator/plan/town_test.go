@@ -30,6 +30,7 @@ type town struct {
 	refuses map[registry.Key]bool
 	noise   bool
 	builds  int
+	lessons int
 	// burst is how much at most ends between two plans.
 	burst int
 }
@@ -148,8 +149,10 @@ func (w *town) build(b Build) {
 
 // replay says what is shown, off where it is borrowed.
 func (w *town) replay(r Replay) {
-	p := proto.Prediction{Trace: r.Trace.Digest, Program: r.Program, Boundary: w.shown[r.Key]}
-	if borrowed := r.Trace.Digest != traceOf(r.Cell); borrowed {
+	p := proto.Prediction{Trace: r.Trace.Digest, Program: r.Program, Boundary: w.shown[r.Key], Varies: r.Varies}
+	if r.Lesson.Number > 0 {
+		p = w.lesson(r)
+	} else if borrowed := r.Trace.Digest != traceOf(r.Cell); borrowed {
 		p.Boundary.Boundary += w.off[r.Key]
 		p.LowestPass = p.Boundary.Boundary
 		if w.refuses[r.Key] {
@@ -161,6 +164,26 @@ func (w *town) replay(r Replay) {
 		w.apply(registry.Command{SetProgram: &registry.SetProgram{Family: family, Inputs: now.Inputs, Program: r.Check, Domains: now.Domains, Stale: "sizes differ"}})
 	}
 	w.apply(registry.Command{SetPrediction: &registry.SetPrediction{Key: r.Key, Prediction: p}})
+}
+
+// lesson is what a probe's trace teaches: the truth, something near it, or
+// nothing.
+func (w *town) lesson(r Replay) proto.Prediction {
+	w.lessons++
+	p := proto.Prediction{Trace: r.Trace.Digest, Lesson: lessonOf(r, proto.LessonExtra), Boundary: w.real[r.Key].document(), Varies: r.Varies}
+	switch rapid.IntRange(0, 5).Draw(w.t, "lesson") {
+	case 0:
+		p.Boundary.Boundary += proto.Bytes(rapid.IntRange(-20, 20).Draw(w.t, "lesson off")) * s2
+		p.LowestPass = p.Boundary.Boundary
+	case 1:
+		p.Boundary, p.Refused = proto.Boundary{}, "it goes another way"
+	case 2:
+		p.Lesson.Kind, p.Varies = proto.LessonOrder, r.Lesson.Own
+		if !r.Lesson.Own && !r.Lesson.Passed {
+			p.Boundary, p.Refused = proto.Boundary{}, "record the cell"
+		}
+	}
+	return p
 }
 
 // run goes on until every cell has settled.
@@ -220,8 +243,9 @@ func (w *town) check() {
 				w.t.Fatalf("%s failed: %s", name, got.Reason)
 			}
 		}
-		// A borrowed word that did not hold never settles a cell.
-		if p := rec.Prediction; got.State == proto.CellBisected && p != nil && rec.Recording() == nil {
+		// A borrowed word that did not hold never settles a cell, unless its own
+		// probe's trace said how.
+		if p := rec.Prediction; got.State == proto.CellBisected && p != nil && p.Lesson == nil && rec.Recording() == nil {
 			w.t.Fatalf("%s was bisected without a recording of its own", name)
 		}
 	}
@@ -230,6 +254,9 @@ func (w *town) check() {
 // edgesSeen is edgeHolds for any record.
 func edgesSeen(rec *registry.Record, tr truth) error {
 	b := rec.Settled.Boundary.Boundary
+	if rec.Prediction != nil && rec.Prediction.Varies {
+		return rangeSeen(rec)
+	}
 	if !tr.passes(b) || tr.passes(b-s2) {
 		return fmt.Errorf("at %s, truth %+v", b, tr)
 	}
@@ -242,6 +269,22 @@ func edgesSeen(rec *registry.Record, tr truth) error {
 	}
 	if !saw[true] || !saw[false] {
 		return fmt.Errorf("at %s without both edges among the runs", b)
+	}
+	return nil
+}
+
+// rangeSeen is edgesSeen where runs were said to differ: two passes at the
+// boundary, a fail below, and no word on bands.
+func rangeSeen(rec *registry.Record) error {
+	b, passed, below := rec.Settled.Boundary, 0, false
+	for _, r := range rec.Runs {
+		if r.Kind == proto.TaskProbe && r.Outcome.Verdict() == proto.VerdictPass && r.Quota == b.Boundary {
+			passed++
+		}
+		below = below || r.Kind == proto.TaskProbe && r.Outcome.Verdict() == proto.VerdictFail && r.Quota < b.Boundary
+	}
+	if passed < 2 || !below || b.BandsKnown {
+		return fmt.Errorf("at %s after %d passes, a fail below: %v, bands known: %v", b.Boundary, passed, below, b.BandsKnown)
 	}
 	return nil
 }
@@ -303,6 +346,7 @@ func TestSixtyCells(t *testing.T) {
 // TestAnyTown: whatever programs say and runs do, every cell settles, on edges
 // that were seen, and nobody records twice for nothing.
 func TestAnyTown(t *testing.T) {
+	lessons := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := newTown(t)
 		w.burst = 5
@@ -333,6 +377,7 @@ func TestAnyTown(t *testing.T) {
 				search.SamplePercent = 50
 			}
 			w.program = w.drawProgram()
+			w.traces = rapid.Bool().Draw(t, "traces")
 			w.noise = w.noise || rapid.IntRange(0, 3).Draw(t, "noise") == 0
 			w.submit(proto.MatrixID(fmt.Sprint("s", i)), search, cells...)
 			for range rapid.IntRange(0, 30).Draw(t, "steps before the next") {
@@ -347,7 +392,11 @@ func TestAnyTown(t *testing.T) {
 		if a, err := w.next(); err != nil || len(a.Issue)+len(a.Predict)+len(a.Settle)+len(a.Build) != 0 {
 			t.Fatalf("a settled town still wants %+v, %v", a, err)
 		}
+		lessons += w.lessons
 	})
+	if lessons == 0 {
+		t.Error("no town had a lesson")
+	}
 }
 
 // deviate plants what the predictor cannot know, in one cell of three.

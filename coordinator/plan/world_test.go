@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/oomfleet/oomfleet/proto"
@@ -21,13 +22,19 @@ type world struct {
 	outcome func(a aim, n int) proto.Outcome
 	// prediction is what replay says of the recording.
 	prediction proto.Prediction
-	meters     proto.Meters
-	card       proto.Card
-	asked      map[aim]int
+	// taught is what replay says of a probe's trace; the prediction without one.
+	taught proto.Prediction
+	meters proto.Meters
+	card   proto.Card
+	asked  map[aim]int
 	// torch is the version that runs are made with.
 	torch string
 	// noTrace: the agent could not store the recording's trace.
 	noTrace bool
+	// traces: agents keep the trace of a probe that does otherwise than expected.
+	traces bool
+	// caught: passing probes went on after a refusal.
+	caught bool
 }
 
 func newWorld(cell proto.Cell, search proto.Search) *world {
@@ -85,7 +92,24 @@ func (w *world) finish(task proto.Task, o proto.Outcome, why string) {
 			r.Evidence.Trace = &proto.TraceRef{Digest: traceOf(task.Cell), Size: 1, Events: 1}
 		}
 	}
+	if task.Kind == proto.TaskProbe && w.traces && task.Teaches(o) {
+		r.Evidence.Trace = &proto.TraceRef{Digest: probeTraceOf(task), Size: 1, Events: 1}
+	}
+	if n := int64(1); task.Kind == proto.TaskProbe && w.caught && o.Verdict() == proto.VerdictPass {
+		r.Evidence.Meters.NumOOMs = &n
+	}
 	w.apply(registry.Command{TakeResult: &registry.TakeResult{Result: r}})
+}
+
+// probeTraceOf names a probe's trace.
+func probeTraceOf(t proto.Task) proto.Digest {
+	return proto.Digest(fmt.Sprintf("trace of %s at %s, run %s", nameOf(t.Cell), t.Quota, t.ID[strings.LastIndexByte(string(t.ID), '-')+1:]))
+}
+
+// lessonOf is what a lesson's prediction says of where it comes from.
+func lessonOf(r Replay, kind proto.LessonKind) *proto.Lesson {
+	l := r.Lesson
+	return &proto.Lesson{Number: l.Number, Trace: l.Trace, Program: l.Program, Said: l.Said, Quota: l.Quota, Passed: l.Passed, Kind: kind}
 }
 
 // advance does one round: everything that the plan wants, then one answer,
@@ -104,6 +128,13 @@ func (w *world) advance(pick func(n int) int) (bool, error) {
 	for _, p := range a.Predict {
 		said := w.prediction
 		said.Trace, said.Program = p.Trace.Digest, p.Program
+		if p.Lesson.Number > 0 {
+			if w.taught.Boundary.Boundary > 0 {
+				said = w.taught
+				said.Trace = p.Trace.Digest
+			}
+			said.Lesson = lessonOf(p, proto.LessonSame)
+		}
 		w.apply(registry.Command{SetPrediction: &registry.SetPrediction{Key: p.Key, Prediction: said}})
 	}
 	for _, s := range a.Settle {

@@ -38,6 +38,8 @@ func refuseRequest(r IssueRequest) string {
 	switch {
 	case r.Repeat && r.Kind != proto.TaskRecord:
 		return fmt.Sprintf("request for cell %s: only a recording is repeated", r.Key.Cell)
+	case r.Expect != "" && (r.Kind != proto.TaskProbe || r.Expect != proto.ExpectPass && r.Expect != proto.ExpectFail):
+		return fmt.Sprintf("request for cell %s: a %s that is expected to %q", r.Key.Cell, r.Kind, string(r.Expect))
 	case r.TimeoutSeconds <= 0:
 		return fmt.Sprintf("request for cell %s has no timeout", r.Key.Cell)
 	case r.Kind == proto.TaskRecord && r.Quota == 0, r.Kind == proto.TaskProbe && r.Quota > 0:
@@ -57,7 +59,7 @@ func newTask(record *Record, request IssueRequest, fence proto.Fence) proto.Task
 		ID:       taskID(record.Key, record.NextRun),
 		Protocol: proto.Version, Fence: fence, Attempt: attempt,
 		Kind: request.Kind, Origin: record.Key.Origin, CellID: record.Key.Cell, Cell: record.Cell,
-		Quota: request.Quota, TimeoutSeconds: request.TimeoutSeconds,
+		Quota: request.Quota, TimeoutSeconds: request.TimeoutSeconds, Expect: request.Expect,
 	}
 }
 

@@ -67,6 +67,8 @@ type IssueRequest struct {
 	Kind           proto.TaskKind `json:"kind"`
 	Quota          proto.Bytes    `json:"quota_bytes,omitempty"`
 	TimeoutSeconds int            `json:"timeout_seconds"`
+	// Expect is what a prediction says of a probe.
+	Expect proto.Expectation `json:"expect,omitempty"`
 	// Repeat asks for one more recording of a cell that has settled with a
 	// result; its settlement stays. Without it the cell must be in work.
 	Repeat bool `json:"repeat,omitempty"`

@@ -113,8 +113,11 @@ func (r *Record) PredictedFrom() proto.PredictedFrom {
 	if r.Prediction == nil {
 		return ""
 	}
-	if r.Prediction.Program != "" {
+	switch {
+	case r.Prediction.Program != "":
 		return proto.FromProgram
+	case r.Prediction.Lesson != nil:
+		return proto.FromProbe
 	}
 	if run := r.Recording(); run != nil && run.Trace != nil && run.Trace.Digest == r.Prediction.Trace {
 		return proto.FromRecording

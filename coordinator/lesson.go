@@ -1,0 +1,206 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/oomfleet/oomfleet/allocator"
+	"github.com/oomfleet/oomfleet/coordinator/plan"
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/trace"
+)
+
+// teach predicts from the trace of a probe that spoke against a prediction: the
+// program that this run shows, swept under the cell's settings.
+func (d *duty) teach(ctx context.Context, r plan.Replay) (proto.Prediction, error) {
+	l := r.Lesson
+	lesson := &proto.Lesson{Number: l.Number, Trace: l.Trace, Program: l.Program, Said: l.Said, Quota: l.Quota, Passed: l.Passed}
+	refused := func(why string) (proto.Prediction, error) { return proto.Prediction{Lesson: lesson, Refused: why}, nil }
+	run, why, err := d.capped(ctx, r.Trace.Digest)
+	if err != nil || why != "" {
+		return proto.Prediction{Lesson: lesson, Refused: why}, err
+	}
+	if run.Refused == l.Passed {
+		return refused("the probe's trace does not end as the probe did")
+	}
+	program, kind, own, why, err := d.shown(ctx, r, run)
+	lesson.Kind = kind
+	varies := r.Varies || kind == proto.LessonOrder && own
+	if err != nil || why != "" {
+		return proto.Prediction{Lesson: lesson, Refused: why, Varies: varies}, err
+	}
+	p, err := sweep(ctx, program, allocator.Settings{}, r)
+	p.Lesson, p.Varies = lesson, varies
+	if err != nil || p.Refused != "" {
+		return p, err
+	}
+	p.BandsKnown = p.BandsKnown && !varies
+	switch {
+	case kind == proto.LessonCaught:
+		p.Boundary = either(l.Said, p.Boundary, r.Step)
+	case varies && l.Own && l.Number == 1 && l.Said.Boundary > p.Boundary.Boundary:
+		// Two runs of the cell, and the other one needs more.
+		p.Boundary = l.Said
+		p.BandsKnown = false
+	}
+	return p, nil
+}
+
+// capped reads the trace of a probe. why says for good why it is of no use.
+func (d *duty) capped(ctx context.Context, digest proto.Digest) (run allocator.CappedRun, why string, err error) {
+	events, why, err := d.recording(ctx, digest)
+	if err != nil || why != "" {
+		return run, why, err
+	}
+	if run, err = allocator.ReadCapped(events); err != nil {
+		return run, err.Error(), nil
+	}
+	return run, "", nil
+}
+
+// shown is the program that a probe's run shows, and what of it is new; own is
+// whether it was held against another run of the cell, not against what stands in
+// for one. why says for good why it shows no program.
+func (d *duty) shown(ctx context.Context, r plan.Replay, run allocator.CappedRun) (p *allocator.Program, kind proto.LessonKind, own bool, why string, err error) {
+	if run.Caught && !run.Refused {
+		return run.Program, proto.LessonCaught, false, "", nil
+	}
+	set, err := allocator.SettingsFromEnv(r.Cell.AllocatorEnv())
+	if err != nil {
+		return nil, "", false, fmt.Sprintf("the allocator's settings are not modelled: %v", err), nil
+	}
+	others, why, err := d.others(ctx, r)
+	if err != nil || why != "" {
+		return nil, "", false, why, err
+	}
+	var failed error
+	for _, other := range others {
+		p, change, err := against(run, other.program, set)
+		if err != nil {
+			if failed == nil {
+				failed = err
+			}
+			continue
+		}
+		kind = kindOf(change)
+		switch {
+		case run.Caught:
+			kind = proto.LessonCaught
+		case kind == proto.LessonOrder && run.Refused && !other.own:
+			return nil, kind, false, "a refused run shows the beginning of its order only: record the cell", nil
+		}
+		return p, kind, other.own, "", nil
+	}
+	return nil, "", false, failed.Error(), nil
+}
+
+func kindOf(c allocator.Change) proto.LessonKind {
+	switch {
+	case c.Reordered:
+		return proto.LessonOrder
+	case c.Extra > 0:
+		return proto.LessonExtra
+	}
+	return proto.LessonSame
+}
+
+// against is the program of a run under these settings, and how that differs from another program.
+func against(run allocator.CappedRun, other *allocator.Program, set allocator.Settings) (*allocator.Program, allocator.Change, error) {
+	if run.Refused {
+		return allocator.Splice(run, other, set)
+	}
+	return run.Program, run.Compare(other), nil
+}
+
+// reordered is whether a refused probe of the cell frees blocks in another order
+// than its recording.
+func (d *duty) reordered(ctx context.Context, r plan.Replay, recording *allocator.Program) (bool, error) {
+	run, why, err := d.capped(ctx, r.Against)
+	if err != nil || why != "" {
+		return false, err
+	}
+	set, err := allocator.SettingsFromEnv(r.Cell.AllocatorEnv())
+	if err != nil {
+		return false, nil // the sweep says so
+	}
+	_, change, err := against(run, recording, set)
+	return err == nil && change.Reordered, nil
+}
+
+// other is a program that a probe's run is held against; own when it is that of
+// another run of the same cell.
+type other struct {
+	program *allocator.Program
+	own     bool
+}
+
+// others are what the lesson before showed, when that is whole, and what was to
+// say what the probe does.
+func (d *duty) others(ctx context.Context, r plan.Replay) (all []other, why string, err error) {
+	if r.Lesson.Before != "" {
+		before, why, err := d.capped(ctx, r.Lesson.Before)
+		if err != nil {
+			return nil, "", err
+		}
+		if why == "" && !before.Refused {
+			all = append(all, other{before.Program, true})
+		}
+	}
+	source, why, err := d.source(ctx, r)
+	if err != nil || why != "" {
+		return nil, why, err
+	}
+	return append(all, other{source, r.Lesson.Own}), "", nil
+}
+
+// source is the program that was to say what the probe does.
+func (d *duty) source(ctx context.Context, r plan.Replay) (p *allocator.Program, why string, err error) {
+	if r.Lesson.Program != "" {
+		family, err := d.programs.get(ctx, r.Lesson.Program)
+		switch {
+		case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrCorrupt), errors.Is(err, errProgram):
+			return nil, fmt.Sprintf("the program cannot be read: %v", err), nil
+		case err != nil:
+			return nil, "", fmt.Errorf("read program %s: %w", r.Lesson.Program, err)
+		}
+		if p, err = family.At(r.Cell.SeqLen, r.Cell.Batch, r.Cell.ChunkSize); err != nil {
+			return nil, err.Error(), nil
+		}
+		return p, "", nil
+	}
+	events, why, err := d.recording(ctx, r.Lesson.Trace)
+	if err != nil || why != "" {
+		return nil, why, err
+	}
+	if p, err = allocator.Compile(events); err != nil {
+		return nil, err.Error(), nil
+	}
+	return p, "", nil
+}
+
+// either is the boundary of a workload that passes where one way of it does: as
+// it was recorded, or without what it was refused. Both are on the grid of step.
+func either(a, b proto.Boundary, step proto.Bytes) proto.Boundary {
+	out := proto.Boundary{NoRetry: a.NoRetry, BandsKnown: a.BandsKnown && b.BandsKnown, LayoutSensitive: a.LayoutSensitive || b.LayoutSensitive,
+		FailBands: []proto.Band{}}
+	for _, x := range failing(a, step) {
+		for _, y := range failing(b, step) {
+			if band := (proto.Band{From: max(x.From, y.From), To: min(x.To, y.To)}); band.From <= band.To {
+				out.FailBands = append(out.FailBands, band)
+			}
+		}
+	}
+	slices.SortFunc(out.FailBands, func(x, y proto.Band) int { return int(x.From - y.From) })
+	out.LowestPass = out.FailBands[0].To + step // the region that begins at 0 is in both
+	out.Boundary = out.FailBands[len(out.FailBands)-1].To + step
+	out.FailBands = out.FailBands[1:]
+	return out
+}
+
+// failing are all quotas that fail, the region from 0 to below the lowest pass
+// first.
+func failing(b proto.Boundary, step proto.Bytes) []proto.Band {
+	return append([]proto.Band{{From: 0, To: b.LowestPass - step}}, b.FailBands...)
+}
