@@ -13,8 +13,9 @@ import (
 )
 
 // audit compares the registry, which is the record, with the queue, which is a
-// cache of it: an open task that the queue does not hold is published again, a
-// task in the queue that is not open any more is removed.
+// cache of it: an open task that the queue does not hold is published again
+// (unless windows hold it back), a task in the queue that is not open any more is
+// removed.
 //
 // The order of the three looks is what makes it safe. The queue comes first: a
 // task that it does not hold was never published, was lost, or was acked, and
@@ -34,7 +35,9 @@ func (d *duty) audit(ctx context.Context) error {
 	if pending == 0 {
 		d.quiet.set(asked)
 	}
-	missing, stale, foreign := compare(d.registry.View(), waiting)
+	view := d.registry.View()
+	missing, stale, foreign := compare(view, waiting)
+	lost := d.windows.audited(view, waiting, missing)
 	if foreign != d.foreign { // once, not at every audit
 		d.foreign = foreign
 		d.log.Warn("queue holds tasks of cells that the registry never knew", "tasks", foreign)
@@ -46,12 +49,13 @@ func (d *duty) audit(ctx context.Context) error {
 		d.metrics.removed.Add(float64(len(stale[pool])))
 		d.log.Info("closed tasks removed from the queue", "tasks", len(stale[pool]))
 	}
-	if pending > 0 || len(missing) == 0 {
+	if pending > 0 || len(lost) == 0 {
 		return nil
 	}
-	d.log.Warn("open tasks were not in the queue, they are published again", "tasks", len(missing))
-	d.metrics.republished.Add(float64(len(missing)))
-	return d.publish(ctx, missing)
+	now := d.windows.admit(lost)
+	d.log.Warn("open tasks were not in the queue, they are published again", "tasks", len(now), "held", len(lost)-len(now))
+	d.metrics.republished.Add(float64(len(now)))
+	return d.publish(ctx, now)
 }
 
 // compare lists the open tasks that do not wait in the queue, in canonical

@@ -78,6 +78,9 @@ type Config struct {
 	// Pause is how long the leader waits after something failed that may pass
 	// (no connection, no quorum); 0 is 1 s.
 	Pause time.Duration
+	// TasksPerPool is how many tasks of one pool may lie in the queue, where few
+	// agents serve it; 0 is 512.
+	TasksPerPool int
 	// ReplayWorkers is how many recordings are replayed at once; 0 is the
 	// number of CPUs.
 	ReplayWorkers int
@@ -91,8 +94,8 @@ func (c Config) Validate() error {
 	if c.AuditEvery < 0 || c.Pause < 0 {
 		errs = append(errs, errors.New("audit interval and pause cannot be negative"))
 	}
-	if c.ReplayWorkers < 0 {
-		errs = append(errs, errors.New("replay workers cannot be negative"))
+	if c.ReplayWorkers < 0 || c.TasksPerPool < 0 {
+		errs = append(errs, errors.New("replay workers and tasks per pool cannot be negative"))
 	}
 	errs = append(errs, c.Retention.validate())
 	return errors.Join(errs...)
@@ -104,6 +107,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Pause == 0 {
 		c.Pause = time.Second
+	}
+	if c.TasksPerPool == 0 {
+		c.TasksPerPool = 512
 	}
 	if c.ReplayWorkers == 0 {
 		c.ReplayWorkers = runtime.NumCPU()

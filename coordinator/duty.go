@@ -36,6 +36,8 @@ type duty struct {
 	tried map[registry.GroupKey]string
 	// rollout is what was seen of standing orders and of settled sweeps.
 	rollout rolloutMemo
+	// windows bound each pool's part of the queue.
+	windows *windows
 	// foreign is how many tasks of other registries the last audit saw.
 	foreign int
 	// together does n things, some of them at once, and returns when all are done.
@@ -49,6 +51,7 @@ func newDuty(c *Coordinator) *duty {
 		builds:      newJobs[registry.FamilyKey](1),
 		fits:        newJobs[registry.GroupKey](1),
 		tried:       make(map[registry.GroupKey]string),
+		windows:     newWindows(c.windowOf),
 		together:    atOnce,
 	}
 }
@@ -60,6 +63,7 @@ func (d *duty) loop(ctx context.Context) error {
 	defer d.replays.wait()
 	defer d.builds.wait()
 	defer d.fits.wait()
+	defer d.metrics.held.Set(0)
 	tick := time.NewTicker(d.cfg.AuditEvery)
 	defer tick.Stop()
 	for due := true; ctx.Err() == nil; {
@@ -90,8 +94,8 @@ func (d *duty) loop(ctx context.Context) error {
 }
 
 // round audits the queue and looks for new stacks when that is due, plans and
-// carries the plan out, and compares what has settled. seen is the applied index
-// of the view that was planned from.
+// carries the plan out, publishes what was held back, and compares what has
+// settled. seen is the applied index of the view that was planned from.
 func (d *duty) round(ctx context.Context, due bool) (seen uint64, err error) {
 	if due {
 		d.replays.again()
@@ -105,6 +109,9 @@ func (d *duty) round(ctx context.Context, due bool) (seen uint64, err error) {
 	view := d.registry.View()
 	if err == nil {
 		err = d.carryOut(ctx, view)
+	}
+	if err == nil {
+		err = d.refill(ctx)
 	}
 	if err == nil {
 		err = d.verdicts(ctx, due)
@@ -162,8 +169,9 @@ func (d *duty) carryOut(ctx context.Context, view registry.View) error {
 	return d.issue(ctx, view.AppliedIndex, append(actions.Issue, repeats(view)...))
 }
 
-// issue commits requests and publishes the tasks that came of them. What is
-// committed and cannot be published is left to the audit.
+// issue commits requests and publishes the tasks that came of them, as far as
+// their pools' windows go. What is committed and cannot be published is left to
+// the audit.
 func (d *duty) issue(ctx context.Context, seen uint64, requests []registry.IssueRequest) error {
 	for len(requests) > 0 {
 		n := min(batch, len(requests))
@@ -178,7 +186,7 @@ func (d *duty) issue(ctx context.Context, seen uint64, requests []registry.Issue
 			d.metrics.issued.WithLabelValues(string(t.Kind)).Inc()
 			d.log.Debug("task issued", "task", t.ID, "cell", t.CellID, "fence", t.Fence)
 		}
-		if err := d.publish(ctx, reply.Issued); err != nil {
+		if err := d.publish(ctx, d.windows.admit(reply.Issued)); err != nil {
 			return err
 		}
 		requests = requests[n:]

@@ -21,7 +21,7 @@ var ErrUnknownAgent = errors.New("no such agent is announced")
 const toldAtOnce = 10_000
 
 // roster is what the leader's last audit saw of the agents. It is for metrics
-// alone: an agent that is not announced any more is not in it.
+// and windowOf alone: an agent that is not announced any more is not in it.
 type roster struct {
 	mu     sync.Mutex // guards agents
 	agents []proto.AgentInfo

@@ -46,6 +46,7 @@ type metrics struct {
 // queueCounts are what the leader did about the queue.
 type queueCounts struct {
 	republished, removed, stopped prometheus.Counter
+	held                          prometheus.Gauge
 }
 
 // collecting counts what became of the trace store's garbage.
@@ -101,6 +102,8 @@ func newMetrics(to prometheus.Registerer, reg Registry, agents func() []proto.Ag
 			republished: counter("audit_republished_total", "Open tasks that were not in the queue and that the audit published again."),
 			removed:     counter("audit_removed_total", "Closed tasks that the audit took out of the queue."),
 			stopped:     counter("tasks_stopped_total", "Tasks that agents were told not to run any more, as they were cancelled."),
+			held: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "oomfleet", Name: "tasks_held",
+				Help: "Open tasks that this node as the leader keeps out of the queue until more of their pool's are done."}),
 		},
 		rollouts: vec("rollouts_total", "Stacks that a standing matrix had not covered, by what this node did as the leader.", "result",
 			rolloutQueued, rolloutHeld, rolloutRefused),
@@ -117,7 +120,7 @@ func newMetrics(to prometheus.Registerer, reg Registry, agents func() []proto.Ag
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.issued, m.results, m.late, m.unreadable, m.foreign, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.stopped, m.rollouts, m.comparisons, m.collections, m.removedObjects, m.removedBytes, newReplica(reg), newPresent(agents),
+		m.issued, m.results, m.late, m.unreadable, m.foreign, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.stopped, m.held, m.rollouts, m.comparisons, m.collections, m.removedObjects, m.removedBytes, newReplica(reg), newPresent(agents),
 	} {
 		if err := to.Register(c); err != nil {
 			return nil, err
