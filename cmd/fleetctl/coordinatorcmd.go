@@ -134,6 +134,9 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 		return fmt.Errorf("open the queue: %w: start it, or correct queue.url in the configuration", err)
 	}
 	defer q.Close()
+	if err := q.Canary(ctx); err != nil {
+		return fmt.Errorf("%w: the server must take JetStream work with atomic batches (nats-server 2.12 or later) from queue's user in the configuration", err)
+	}
 	nodeCfg, err := nodeConfig(fleet, me, log, reg)
 	if err != nil {
 		return err
@@ -144,7 +147,8 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 	local := newReplica(node, fleet)
-	service, err := coordinator.New(coordinator.Config{}, coordinator.Deps{Registry: local, Queue: q, Traces: store, Log: log, Metrics: reg})
+	service, err := coordinator.New(coordinator.Config{Retention: coordinator.Retention{Keep: fleet.Traces.Keep}},
+		coordinator.Deps{Registry: local, Queue: q, Traces: store, Garbage: store, Log: log, Metrics: reg})
 	if err != nil {
 		return err
 	}
