@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
@@ -29,6 +30,7 @@ type agentFlags struct {
 	simCard                      int
 	simArgs                      []string
 	child                        bool
+	drain                        time.Duration
 }
 
 func (a *app) agentCommand() *cobra.Command {
@@ -36,7 +38,10 @@ func (a *app) agentCommand() *cobra.Command {
 	c := &cobra.Command{Use: "agent", Short: "Run an agent for one GPU", Args: cobra.NoArgs,
 		Long: `Run an agent: it works for one card, named by --card, and pulls the tasks of that
 card's model and driver. The runner is a Python program that fleetctl carries;
-it needs torch, and transformers for ESMFold.`,
+it needs torch, and transformers for ESMFold.
+
+Asked to end by SIGTERM or Ctrl-C, it takes no more work, lets its run go on for
+--drain-time, then ends it and hands its task to others, and exits with 0.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			fleet, err := config.Read(f.config)
 			if err != nil {
@@ -62,6 +67,7 @@ it needs torch, and transformers for ESMFold.`,
 	fl.StringVar(&f.simDriver, "sim-driver", "", "simulated driver, one of the configuration's")
 	fl.IntVar(&f.simCard, "sim-card", 0, "number of the simulated card, to tell several apart")
 	fl.StringArrayVar(&f.simArgs, "sim-arg", nil, "argument for the simulated runner; may be repeated (tests)")
+	fl.DurationVar(&f.drain, "drain-time", 20*time.Second, "for how long a run may go on when the agent is asked to end (SIGTERM, Ctrl-C)")
 	fl.BoolVar(&f.child, "child", false, "")
 	fl.MarkHidden("child")
 	fl.MarkHidden("sim-arg")
@@ -116,8 +122,24 @@ func (a *app) runAgent(ctx context.Context, fleet *config.Fleet, f agentFlags) (
 		return fmt.Errorf("listen for /metrics: %w: name another address with --metrics-addr", err)
 	}
 	log.Info("metrics served", "address", listener.Addr().String())
-	return together(ctx,
-		service.Run,
+	if f.child {
+		f.drain = 0 // its parent waits for it, or has died
+	}
+	// The parts outlive ctx: they end with the service, which ends drained.
+	return together(context.WithoutCancel(ctx),
+		func(parts context.Context) error {
+			parts, end := context.WithCancel(parts)
+			defer end()
+			defer context.AfterFunc(ctx, func() {
+				select {
+				case <-service.Ready():
+					service.Drain("its process was asked to end", f.drain)
+				default: // it has nothing to finish
+					end()
+				}
+			})()
+			return service.Run(parts)
+		},
 		func(ctx context.Context) error {
 			return serveHTTP(ctx, listener, metricsHandler(promhttp.HandlerFor(reg, promhttp.HandlerOpts{})))
 		},

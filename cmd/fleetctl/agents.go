@@ -41,6 +41,6 @@ func (a *app) agentsCommand() *cobra.Command {
 			}
 			return t.flush()
 		}}
-	c.AddCommand(list)
+	c.AddCommand(list, a.agentsDrainCommand())
 	return c
 }

@@ -11,7 +11,7 @@ import (
 func (a *app) traceCommand() *cobra.Command {
 	c := &cobra.Command{Use: "trace", Short: "Recorded allocator traces: list, fetch, replay"}
 	a.serverFlag(c)
-	c.AddCommand(a.traceListCommand(), a.traceGetCommand(), a.traceReplayCommand(), a.traceBoundaryCommand(), a.traceWhatIfCommand())
+	c.AddCommand(a.traceListCommand(), a.traceGetCommand(), a.traceReplayCommand(), a.traceBoundaryCommand(), a.traceWhatIfCommand(), a.traceGCCommand())
 	return c
 }
 

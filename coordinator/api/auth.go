@@ -50,7 +50,7 @@ func (r Role) rank() int {
 
 // adminPaths begin the paths whose writes change the cluster itself.
 func adminPaths() []string {
-	return []string{"/v1/cluster", "/v1/backup", "/v1/restore", "/v1/registry"}
+	return []string{"/v1/cluster", "/v1/backup", "/v1/restore", "/v1/registry", collectPath}
 }
 
 // roleFor is what a request needs; "" for what everybody may ask: whether the

@@ -127,12 +127,14 @@ func TestRoles(t *testing.T) {
 		"cluster": {"POST", "/v1/cluster/remove", `{}`},
 		"backup":  {"GET", "/v1/backup", ""},
 		"restore": {"POST", "/v1/restore", "x"},
+		"collect": {"POST", "/v1/traces/collect", `{}`},
+		"drain":   {"POST", "/v1/agents/gpu-1/drain", `{}`},
 		"import":  {"POST", "/v1/coefficients", `{}`},
 		"unknown": {"GET", "/v1/nothing", ""},
 	}
 	open := func(read, write, admin int) map[string]int {
 		return map[string]int{"health": 200, "openapi": 200, "read": read, "metrics": read, "write": write, "cluster": admin, "unknown": read,
-			"backup": admin, "restore": admin, "import": write}
+			"backup": admin, "restore": admin, "import": write, "collect": admin, "drain": write}
 	}
 	const in = -1 // let in: whatever the operation itself answers
 	for _, tt := range []row{

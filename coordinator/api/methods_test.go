@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/proto"
@@ -50,11 +51,25 @@ func TestEveryMethodOfTheClient(t *testing.T) {
 	}
 	q := func(text string) url.Values { return query(t, text) }
 	calls := map[string]func(context.Context) error{
-		"Submit":             func(ctx context.Context) error { return only(client.Submit(ctx, sub)) },
-		"Sweep":              func(ctx context.Context) error { return only(client.Sweep(ctx, reply.Matrix.ID)) },
-		"Sweeps":             func(ctx context.Context) error { return only(client.Sweeps(ctx)) },
-		"Cancel":             func(ctx context.Context) error { return only(client.Cancel(ctx, reply.Matrix.ID)) },
-		"Agents":             func(ctx context.Context) error { return only(client.Agents(ctx)) },
+		"Submit": func(ctx context.Context) error { return only(client.Submit(ctx, sub)) },
+		"Sweep":  func(ctx context.Context) error { return only(client.Sweep(ctx, reply.Matrix.ID)) },
+		"Sweeps": func(ctx context.Context) error { return only(client.Sweeps(ctx)) },
+		"Cancel": func(ctx context.Context) error { return only(client.Cancel(ctx, reply.Matrix.ID)) },
+		"Agents": func(ctx context.Context) error { return only(client.Agents(ctx)) },
+		"Drain": func(ctx context.Context) error {
+			if err := c.queue.Announce(ctx, proto.AgentInfo{ID: "gpu-1"}, time.Minute); err != nil {
+				return err
+			}
+			return only(client.Drain(ctx, "gpu-1", api.Drain{WithinSeconds: 60}))
+		},
+		"Collect": func(ctx context.Context) error {
+			_, err := client.Collect(ctx, api.Collect{KeepSeconds: 86400, DryRun: true})
+			var p *api.Problem
+			if errors.As(err, &p) && p.Code == api.CodeRefused { // this server's coordinator has no trace store to look through
+				return nil
+			}
+			return errors.Join(errors.New("it was not refused"), err)
+		},
 		"Status":             func(ctx context.Context) error { return only(client.Status(ctx)) },
 		"Coefficients":       func(ctx context.Context) error { return only(client.Coefficients(ctx, q("origin=measured"))) },
 		"CoefficientHistory": func(ctx context.Context) error { return only(client.CoefficientHistory(ctx, q("revision=1"))) },

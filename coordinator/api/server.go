@@ -118,6 +118,7 @@ func New(deps Deps) (http.Handler, error) {
 	s.registerWatch(h, mux)
 	s.registerBackup(h, mux)
 	s.registerCluster(h)
+	s.registerLifecycle(h)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	document(h, plain{"health", "/healthz", "Whether this process answers", "text/plain", nil})
 	mux.HandleFunc("GET /readyz", s.readyz)

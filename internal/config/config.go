@@ -105,6 +105,9 @@ type Traces struct {
 	CAFile string `yaml:"ca_file,omitempty"`
 	// Dir is a folder that all coordinators and agents share.
 	Dir string `yaml:"dir,omitempty"`
+	// Keep is for how long an object stays that the registry does not refer
+	// to, like 168h; absent is for ever. The store must be this fleet's alone.
+	Keep time.Duration `yaml:"keep,omitempty"`
 }
 
 // Coordinator is one member of the cluster.
@@ -183,6 +186,8 @@ func (f *Fleet) Validate() error {
 		bad("traces has neither url (an S3 service) nor dir (a shared folder)")
 	case t.URL != "" && t.Bucket == "":
 		bad("traces.bucket is missing")
+	case t.Keep != 0 && t.Keep < 24*time.Hour:
+		bad("traces.keep %s is shorter than 24h, which an agent that waits for its queue may need", t.Keep)
 	case t.Dir != "" && !filepath.IsAbs(t.Dir):
 		bad("traces.dir %q must be an absolute path", t.Dir)
 	}
