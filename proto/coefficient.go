@@ -17,7 +17,9 @@ type Group struct {
 
 // Term is one additive part of a target, in bytes: Value x the term's variable.
 // Names are weights, context, modules, workspaces, slack (variable 1), BL, BL2
-// and BL3 (variables batch x seq_len, x seq_len squared, x seq_len cubed).
+// and BL3 (variables batch x seq_len, x seq_len squared, x seq_len cubed), and
+// where chunking is on CL and CL2 (seq_len and its square, without the batch:
+// what one chunk of rows holds, however many there are).
 type Term struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`

@@ -42,7 +42,7 @@ takes it into another fleet. The CSV form has one line a term, for spreadsheets.
 				if format == "csv" {
 					return writeCoefficientCSV(w, answer.Coefficients)
 				}
-				return writeJSON(w, coefficientsDocument{answer.Coefficients})
+				return writeJSON(w, coefficientsDocument{Coefficients: answer.Coefficients})
 			})
 		}}
 	read.add(c)

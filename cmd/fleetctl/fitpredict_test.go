@@ -75,7 +75,7 @@ func TestPredictFromTermsAlone(t *testing.T) {
 	for i := range all {
 		all[i].Model = nil
 	}
-	text, err := json.Marshal(coefficientsDocument{all[:2]})
+	text, err := json.Marshal(coefficientsDocument{Coefficients: all[:2]})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,7 @@ func (a *app) fitCommand() *cobra.Command {
 
 func (a *app) fitRunsCommand() *cobra.Command {
 	var labels importLabels
+	var explain bool
 	c := &cobra.Command{Use: "runs FILE|-", Short: "Fit coefficients to a file of measured runs", Args: cobra.ExactArgs(1),
 		Long: `Runs fits one set of coefficients to each group of a file: all runs of one
 workload, card, driver, chunk size and environment. The file holds JSON lines,
@@ -64,14 +65,21 @@ groups have too few points, is said on stderr. All numbers are of origin
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return writeJSON(a.out, coefficientsDocument{all})
+			var accounts []account
+			if explain {
+				if accounts, err = accountsOf(all, table); err != nil {
+					return err
+				}
 			}
-			return writeFits(a.out, all)
+			if a.json {
+				return writeJSON(a.out, coefficientsDocument{Coefficients: all, Accounts: accounts})
+			}
+			return errors.Join(writeFits(a.out, all), writeAccounts(a.out, accounts))
 		}}
 	c.Flags().StringVar(&labels.workload, "workload", "", "workload of the runs (default esmfold for JSON lines, the file's name for CSV)")
 	c.Flags().StringVar(&labels.gpu, "gpu", "", "GPU model of the runs")
 	c.Flags().StringVar(&labels.driver, "driver", "", "driver of the runs")
+	c.Flags().BoolVar(&explain, "explain", false, "take every fitted run's peak apart, to the byte")
 	return c
 }
 
@@ -79,6 +87,8 @@ groups have too few points, is said on stderr. All numbers are of origin
 // that fit predict reads.
 type coefficientsDocument struct {
 	Coefficients []proto.Coefficients `json:"coefficients"`
+	// Accounts are of fit runs --explain alone.
+	Accounts []account `json:"accounts,omitempty"`
 }
 
 // fitRuns fits every group of a table, in the groups' order in the file.

@@ -52,7 +52,7 @@ func (a Adviser) Compare(one, other Question) (SideBySide, error) {
 	out.Terms = []TermPair{}
 	sides := [2]map[[2]string]sized{a.terms(one), a.terms(other)}
 	for _, target := range []string{"allocated", "reserved", "process"} {
-		for _, name := range []string{"weights", "context", "modules", "workspaces", "slack", "BL", "BL2", "BL3"} {
+		for _, name := range []string{"weights", "context", "modules", "workspaces", "slack", "BL", "BL2", "BL3", "CL", "CL2"} {
 			x, inA := sides[0][[2]string{target, name}]
 			y, inB := sides[1][[2]string{target, name}]
 			if inA && inB {
