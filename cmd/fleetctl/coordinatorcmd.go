@@ -72,7 +72,7 @@ func openTraces(ctx context.Context, t config.Traces, agent string) (*trace.Stor
 	if err != nil {
 		return nil, err
 	}
-	store := trace.NewStore(driver)
+	store := trace.NewStore(driver).WithClock(time.Now)
 	if agent != "" {
 		err = store.CanaryPut(ctx, agent)
 	} else {

@@ -19,7 +19,7 @@ func TestPutRefreshes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := trace.NewStore(d)
+	store := trace.NewStore(d).WithClock(time.Now)
 	events, meta := tracetest.Sample(1)
 	ref, err := store.PutTrace(t.Context(), events, meta)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 // see Driver; one that wraps none may pass when tried again.
 type Store struct {
 	driver Driver
+	now    func() time.Time // nil for no clock; see WithClock
 }
 
 // NewStore returns a store over a driver. It does no I/O.
@@ -135,7 +136,7 @@ func (s *Store) put(ctx context.Context, key string, digest proto.Digest, conten
 	want := Info{Size: proto.Bytes(len(content)), SHA256: digest}
 	there, err := s.verify(ctx, key, want)
 	switch {
-	case err == nil && young(there):
+	case err == nil && s.young(there):
 		return nil
 	case err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrCorrupt):
 		return err

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/oomfleet/oomfleet/allocator"
 	"github.com/oomfleet/oomfleet/proto"
@@ -129,7 +130,7 @@ func TestPutBelievesNoDriver(t *testing.T) {
 
 func TestPutOnce(t *testing.T) {
 	d := newFaulty(t)
-	store := trace.NewStore(d)
+	store := trace.NewStore(d).WithClock(time.Now)
 	events, meta := tracetest.Sample(1)
 	for range 3 {
 		if _, err := store.PutTrace(t.Context(), events, meta); err != nil {
