@@ -261,8 +261,12 @@ func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// propose commits a command of this build's version.
-func (c *Coordinator) propose(ctx context.Context, cmd registry.Command) (registry.Reply, error) {
-	cmd.Version = registry.CommandVersion
+// propose commits a command, in the lowest version that it can be written in. It
+// fails with registry.ErrOldMember where a coordinator could not apply it: that
+// one would stop, and others that are like it.
+func (c *Coordinator) propose(ctx context.Context, cmd registry.Command) (reply registry.Reply, err error) {
+	if cmd.Version, err = registry.Gate(cmd, c.registry.View().Members); err != nil {
+		return registry.Reply{}, err
+	}
 	return c.registry.Propose(ctx, cmd)
 }

@@ -73,6 +73,7 @@ var places = map[string]place{
 	"agent/probetest":                {layer: testing_},
 	"coordinator/quota/quotatest":    {layer: testing_},
 	"internal/s3server/s3servertest": {layer: testing_, also: []string{"internal/s3server"}, why: "it starts that server in a process of its own"},
+	"internal/wiretest":              {layer: testing_},
 	"internal/lint":                  {layer: testing_},
 }
 
