@@ -91,6 +91,49 @@ func TestRecording(t *testing.T) {
 	})
 }
 
+// TestProbeThatTeaches: a probe is watched when something is expected of it, and
+// its trace is kept when it does otherwise.
+func TestProbeThatTeaches(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		expect proto.Expectation
+		run    func(proto.Task) probe.Observation
+		kept   bool
+	}{
+		{"expected pass", proto.ExpectPass, passed, false},
+		{"unexpected pass", proto.ExpectFail, passed, true},
+		{"expected fail", proto.ExpectFail, out, false},
+		{"unexpected fail", proto.ExpectPass, out, true},
+		{"nothing expected", "", out, false},
+		{"expected by another build", "maybe", passed, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inFleet(t, func(f *fleet) {
+				task := f.task(1, proto.TaskProbe)
+				task.Expect = tt.expect
+				f.card.run = func(_ context.Context, task proto.Task) (probe.Observation, error) {
+					seen := tt.run(task)
+					seen.Events = recording()
+					return seen, nil
+				}
+				a := f.start(f.deps())
+				f.publish(task)
+				r := f.report()
+				f.rest()
+				if kept := r.Evidence.Trace != nil; kept != tt.kept {
+					t.Fatalf("trace %+v, want one: %v", r.Evidence.Trace, tt.kept)
+				}
+				if tt.kept {
+					if events, _, err := f.store.GetTrace(f.Context(), r.Evidence.Trace.Digest); err != nil || !slices.Equal(events, recording()) {
+						t.Errorf("stored %v, %v", events, err)
+					}
+				}
+				a.stop()
+			})
+		})
+	}
+}
+
 func TestAnnouncement(t *testing.T) {
 	inFleet(t, func(f *fleet) {
 		release := make(chan struct{})

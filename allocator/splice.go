@@ -113,10 +113,15 @@ func (c CappedRun) Compare(p *Program) Change {
 	if !slices.Equal(a, b) {
 		return Change{Extra: max(1, len(a)-len(b))}
 	}
-	stepsA, _ := shapeOf(c.Program)
-	stepsB, _ := shapeOf(p)
-	flush := func(s step) bool { return s.kind == opFlush }
-	return Change{Reordered: !slices.Equal(stepsA, slices.DeleteFunc(stepsB, flush))}
+	return Change{Reordered: !sameSteps(c.Program, p, len(p.ops))}
+}
+
+// sameSteps is whether a run that allocates the same blocks as a program does up
+// to an op frees them at the same places too. Emptied caches do not count.
+func sameSteps(run, p *Program, end int) bool {
+	a, _ := shapeOf(run)
+	b, _ := shapeOf(p)
+	return slices.Equal(a, slices.DeleteFunc(b[:end], func(s step) bool { return s.kind == opFlush }))
 }
 
 // request is one allocation of a program.
@@ -161,7 +166,8 @@ func Splice(c CappedRun, whole *Program, set Settings) (*Program, Change, error)
 	if pendingHave+pendingWant > 0 {
 		return nil, Change{}, fmt.Errorf("%w: frees are outstanding where it was refused", ErrSplice)
 	}
-	return prefix.join(whole, joint{cut: cut, have: have, want: want, extra: extra})
+	reordered := extra == 0 && !sameSteps(prefix, whole, cut)
+	return prefix.join(whole, joint{cut: cut, have: have, want: want, change: Change{Extra: extra, Reordered: reordered}})
 }
 
 // nthAlloc is the op of the n-th allocation, from 0; len(ops) without one.
@@ -205,12 +211,12 @@ func (p *Program) liveAt(end int) (live []*op, pending int) {
 type joint struct {
 	cut        int
 	have, want []*op // live blocks of the prefix and of the whole
-	extra      int
+	change     Change
 }
 
 // join puts the rest of the whole behind the prefix.
 func (p *Program) join(whole *Program, at joint) (*Program, Change, error) {
-	change := Change{Extra: at.extra}
+	change := at.change
 	slot := make([]int32, whole.slots) // the joined program's, by the whole's
 	for i := range slot {
 		slot[i] = int32(p.slots + i)
@@ -234,7 +240,6 @@ func (p *Program) join(whole *Program, at joint) (*Program, Change, error) {
 		out.streams = p.streams
 	}
 	out.ops = slices.Clone(p.ops)
-	change.Reordered = at.extra == 0 && len(left) > 0
 	for i, o := range whole.ops[at.cut:] {
 		if o.kind == opAlloc { // a number that may have stood for another block before
 			slot[o.slot] = int32(p.slots) + o.slot
@@ -243,7 +248,7 @@ func (p *Program) join(whole *Program, at joint) (*Program, Change, error) {
 			o.slot = slot[o.slot]
 		}
 		out.ops = append(out.ops, o)
-		if i == 0 && change.Reordered {
+		if i == 0 && change.Extra == 0 {
 			for _, l := range left {
 				out.ops = append(out.ops, op{kind: opFree, slot: l.slot, strm: l.strm})
 			}

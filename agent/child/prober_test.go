@@ -143,6 +143,17 @@ func TestRecordingBringsItsTrace(t *testing.T) {
 	}
 }
 
+func TestProbeIsWatchedWhereSomethingIsExpected(t *testing.T) {
+	p := newTestProber(t, "hello", nil)
+	for expect, events := range map[proto.Expectation]int{"": 0, proto.ExpectFail: 6} {
+		task := taskOf("pass")
+		task.Expect = expect
+		if o, err := p.Run(t.Context(), task); err != nil || len(o.Events) != events {
+			t.Errorf("expected to %q: %d events, %v; want %d", expect, len(o.Events), err, events)
+		}
+	}
+}
+
 // After each of these the runner is another, and the next run is well.
 func TestTroubleIsAFaultAndTheNextRunIsWell(t *testing.T) {
 	for name, want := range map[string]string{

@@ -20,10 +20,21 @@
 //   - Seconds are a model that was fitted to the recorded runs (modelSeconds);
 //     nothing waits for them.
 //
+// Deviations plant what no predictor knows of, in a share of the cells:
+//
+//   - adaptive: refused in its forward pass under a quota, the workload catches
+//     it, gives back what the pass holds, empties the cache and does the pass
+//     again in smaller pieces (each of its largest blocks is smaller by the
+//     deviation's bytes, at most by half); a second refusal is final. It takes
+//     the card for both attempts, and its trace shows both and the refusal.
+//     Recordings and programs are those of a plain cell: without a quota nothing
+//     is refused.
+//   - extra: every run under a quota holds one more block.
+//   - order: large blocks are freed a little later, differently from run to run.
+//
 // Each run is a real process of its own in its own process group, so that the
 // machinery around it (guard, kill, timeout) is really used. Faults make such a
-// process misbehave, and Deviations plant behaviour that no predictor knows of;
-// both are for tests.
+// process misbehave; they and deviations are for tests.
 //
 // Start reading at Serve, then run.answer.
 package sim

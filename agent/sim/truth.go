@@ -75,10 +75,10 @@ const expandablePage = 20 * proto.MiB
 // walk replays the world's events from the quota that is always enough downward.
 // A run that never held more than its peak goes the same way under every quota
 // from that peak up to its own: what was granted still is, what was refused
-// still is, and what is done about a refusal is the same. Not so with expandable segments, whose limit counts the whole of a
-// request though part of it is mapped already, and with the threshold of the
-// allocator's garbage collection, a share of the quota: there every quota is
-// replayed.
+// still is, and what is done about a refusal is the same. Not so with expandable
+// segments, whose limit counts the whole of a request though part of it is
+// mapped already, and with the threshold of the allocator's garbage collection, a
+// share of the quota: there every quota is replayed.
 func (w *world) walk(req runner.Request, step proto.Bytes) (way, error) {
 	plays, err := w.program()
 	if err != nil {

@@ -81,13 +81,14 @@ func TestSixtyCells(t *testing.T) {
 	}
 	b, p := seconds(bisect), seconds(predict)
 	t.Logf("predict took %.3f of the GPU-seconds of bisect", p/b)
-	// A quarter is the aim. It holds where cells do as they were recorded; the
-	// planted deviations cost more than that still (docs/measured).
-	if plainB, plainP := seconds(plain(bisect)), seconds(plain(predict)); plainP > plainB/4 {
-		t.Errorf("as recorded: predict took %.0f simulated GPU-seconds, bisect %.0f: more than a quarter", plainP, plainB)
+	// Over all cells, those that deviate included. Other seeds plant more of what
+	// costs most (docs/measured).
+	most := 0.25
+	if *deviationSeed != defaultDeviationSeed {
+		most = 0.28
 	}
-	if p > 0.45*b {
-		t.Errorf("predict took %.0f simulated GPU-seconds, bisect %.0f: more than it did when this was written", p, b)
+	if p > most*b {
+		t.Errorf("predict took %.0f simulated GPU-seconds, bisect %.0f: more than %.2f of them", p, b, most)
 	}
 	if *deviationSeed == defaultDeviationSeed {
 		holdDocument(t, text)
