@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -12,25 +13,36 @@ import (
 )
 
 // canaryPrefix begins the subjects of canaries: of a pool that no stack has, so
-// no agent pulls them.
+// no agent pulls them. Each client has one subject, by its name: coordinators
+// that start at the same time leave each other's alone.
 const canaryPrefix = taskPrefix + "canary."
 
 // Canary puts one message through the queue as tasks go, in an atomic batch that
 // is on disk when it is acknowledged, reads it back, and removes it. It finds
 // out at the start what would else be found out by the first sweep: a server
-// that is too old, is full, has no quorum, or lets this user do less. Canaries
-// that earlier starts have left are removed too. It is for coordinators; what an
+// that is too old, is full, has no quorum, or lets this user do less. One that
+// an earlier start has left is removed too. It is for coordinators; what an
 // agent may do, its own subjects say.
 func (q *Queue) Canary(ctx context.Context) error {
+	name := sha256.Sum256([]byte(q.cfg.Name))
+	subject := canaryPrefix + hex.EncodeToString(name[:8])
 	return q.call(ctx, "try the queue", func(ctx context.Context) error {
-		var random [8]byte
-		rand.Read(random[:]) // never fails, see crypto/rand
-		subject := canaryPrefix + hex.EncodeToString(random[:])
-		content := []byte("oomfleet canary " + hex.EncodeToString(random[:]))
 		s, err := q.stream(ctx, TasksStream)
 		if err != nil {
 			return explainServer(err)
 		}
+		remove := func() error {
+			if err := s.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
+				return fmt.Errorf("remove: %w", err)
+			}
+			return nil
+		}
+		if err := remove(); err != nil {
+			return err
+		}
+		var random [8]byte
+		rand.Read(random[:]) // never fails, see crypto/rand
+		content := []byte("oomfleet canary " + hex.EncodeToString(random[:]))
 		if err := q.batch(ctx, []entry{{subject: subject, fence: "0", data: content}}); err != nil {
 			return fmt.Errorf("publish: %w", err)
 		}
@@ -39,15 +51,8 @@ func (q *Queue) Canary(ctx context.Context) error {
 			err = errors.New("it is not what was published")
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("read back: %w", err), removeCanaries(ctx, s))
+			return errors.Join(fmt.Errorf("read back: %w", err), remove())
 		}
-		return removeCanaries(ctx, s)
-	}, canaryPrefix+">")
-}
-
-func removeCanaries(ctx context.Context, s jetstream.Stream) error {
-	if err := s.Purge(ctx, jetstream.WithPurgeSubject(canaryPrefix+">")); err != nil {
-		return fmt.Errorf("remove: %w", err)
-	}
-	return nil
+		return remove()
+	}, subject)
 }

@@ -2,10 +2,12 @@ package natsq_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,18 +133,41 @@ func TestCanary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.Publish(t.Context(), "oomfleet.task.canary.left", []byte("x")); err != nil {
-		t.Fatal(err)
+	// Many start at once, and leave each other's alone.
+	var wait sync.WaitGroup
+	for i := range 5 {
+		other := open(t, natsq.Config{URL: at, Name: fmt.Sprint("coordinator-", i)})
+		wait.Go(func() {
+			for range 10 {
+				if err := other.Canary(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
-	if err := q.Canary(t.Context()); err != nil {
-		t.Fatal(err)
+	for range 10 {
+		if err := q.Canary(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
+	wait.Wait()
 	s, err := js.Stream(t.Context(), natsq.TasksStream)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := s.CachedInfo().State.Msgs; n != 0 {
 		t.Errorf("%d messages stay in the queue", n)
+	}
+	// One that was broken off is not in the way of the next.
+	left := fmt.Sprintf("oomfleet.task.canary.%x", sha256.Sum256([]byte("oomfleet")))[:len("oomfleet.task.canary.")+16]
+	if _, err := js.Publish(t.Context(), left, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Canary(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if info, err := s.Info(t.Context()); err != nil || info.State.Msgs != 0 {
+		t.Errorf("%d messages stay in the queue, %v", info.State.Msgs, err)
 	}
 	// An operator takes batches away after the start.
 	sealed := s.CachedInfo().Config
