@@ -21,7 +21,9 @@ type Command struct {
 	SetVerdict      *SetVerdict      `json:"set_verdict,omitempty"`
 }
 
-// CommandVersion is the newest command version this build applies.
+// CommandVersion is the newest command version this build applies. All that was
+// added before the first release is version 1: no log of an older build is kept
+// anywhere. Needs says what raises it after that.
 const CommandVersion = 1
 
 // AddSweep adds a submission and the records of cells not known yet. The same
