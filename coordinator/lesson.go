@@ -17,28 +17,27 @@ import (
 func (d *duty) teach(ctx context.Context, r plan.Replay) (proto.Prediction, error) {
 	l := r.Lesson
 	lesson := &proto.Lesson{Number: l.Number, Trace: l.Trace, Program: l.Program, Said: l.Said, Quota: l.Quota, Passed: l.Passed}
-	refused := func(why string) (proto.Prediction, error) { return proto.Prediction{Lesson: lesson, Refused: why}, nil }
 	run, why, err := d.capped(ctx, r.Trace.Digest)
 	if err != nil || why != "" {
 		return proto.Prediction{Lesson: lesson, Refused: why}, err
 	}
 	if run.Refused == l.Passed {
-		return refused("the probe's trace does not end as the probe did")
+		return proto.Prediction{Lesson: lesson, Refused: "the probe's trace does not end as the probe did"}, nil
 	}
-	program, kind, own, why, err := d.shown(ctx, r, run)
-	lesson.Kind = kind
-	varies := r.Varies || kind == proto.LessonOrder && own
-	if err != nil || why != "" {
-		return proto.Prediction{Lesson: lesson, Refused: why, Varies: varies}, err
+	seen, err := d.shown(ctx, r, run)
+	lesson.Kind = seen.kind
+	varies := r.Varies || seen.kind == proto.LessonOrder && seen.own
+	if err != nil || seen.why != "" {
+		return proto.Prediction{Lesson: lesson, Refused: seen.why, Varies: varies}, err
 	}
-	p, err := sweep(ctx, program, allocator.Settings{}, r)
+	p, err := sweep(ctx, seen.program, allocator.Settings{}, r)
 	p.Lesson, p.Varies = lesson, varies
 	if err != nil || p.Refused != "" {
 		return p, err
 	}
 	p.BandsKnown = p.BandsKnown && !varies
 	switch {
-	case kind == proto.LessonCaught:
+	case seen.kind == proto.LessonCaught:
 		p.Boundary = either(l.Said, p.Boundary, r.Step)
 	case varies && l.Own && l.Number == 1 && l.Said.Boundary > p.Boundary.Boundary:
 		// Two runs of the cell, and the other one needs more.
@@ -60,40 +59,45 @@ func (d *duty) capped(ctx context.Context, digest proto.Digest) (run allocator.C
 	return run, "", nil
 }
 
-// shown is the program that a probe's run shows, and what of it is new; own is
-// whether it was held against another run of the cell, not against what stands in
-// for one. why says for good why it shows no program.
-func (d *duty) shown(ctx context.Context, r plan.Replay, run allocator.CappedRun) (p *allocator.Program, kind proto.LessonKind, own bool, why string, err error) {
+// showing is what a probe's run shows of its program, and what of it is new. own
+// is whether it was held against another run of the cell, not against what stands
+// in for one. why says for good why it shows no program.
+type showing struct {
+	program *allocator.Program
+	kind    proto.LessonKind
+	own     bool
+	why     string
+}
+
+func (d *duty) shown(ctx context.Context, r plan.Replay, run allocator.CappedRun) (showing, error) {
 	if run.Caught && !run.Refused {
-		return run.Program, proto.LessonCaught, false, "", nil
+		return showing{program: run.Program, kind: proto.LessonCaught}, nil
 	}
 	set, err := allocator.SettingsFromEnv(r.Cell.AllocatorEnv())
 	if err != nil {
-		return nil, "", false, fmt.Sprintf("the allocator's settings are not modelled: %v", err), nil
+		return showing{why: fmt.Sprintf("the allocator's settings are not modelled: %v", err)}, nil
 	}
 	others, why, err := d.others(ctx, r)
 	if err != nil || why != "" {
-		return nil, "", false, why, err
+		return showing{why: why}, err
 	}
 	var failed error
 	for _, other := range others {
 		p, change, err := against(run, other.program, set)
 		if err != nil {
-			if failed == nil {
-				failed = err
-			}
+			failed = errors.Join(failed, err)
 			continue
 		}
-		kind = kindOf(change)
+		kind := kindOf(change)
 		switch {
 		case run.Caught:
 			kind = proto.LessonCaught
 		case kind == proto.LessonOrder && run.Refused && !other.own:
-			return nil, kind, false, "a refused run shows the beginning of its order only: record the cell", nil
+			return showing{kind: kind, why: "a refused run shows the beginning of its order only: record the cell"}, nil
 		}
-		return p, kind, other.own, "", nil
+		return showing{program: p, kind: kind, own: other.own}, nil
 	}
-	return nil, "", false, failed.Error(), nil
+	return showing{why: failed.Error()}, nil
 }
 
 func kindOf(c allocator.Change) proto.LessonKind {
@@ -106,7 +110,8 @@ func kindOf(c allocator.Change) proto.LessonKind {
 	return proto.LessonSame
 }
 
-// against is the program of a run under these settings, and how that differs from another program.
+// against is the program of a run under these settings, and how that differs
+// from another program.
 func against(run allocator.CappedRun, other *allocator.Program, set allocator.Settings) (*allocator.Program, allocator.Change, error) {
 	if run.Refused {
 		return allocator.Splice(run, other, set)
@@ -191,6 +196,9 @@ func either(a, b proto.Boundary, step proto.Bytes) proto.Boundary {
 				out.FailBands = append(out.FailBands, band)
 			}
 		}
+	}
+	if len(out.FailBands) == 0 {
+		return b // nothing fails in both: one of them names no lowest pass
 	}
 	slices.SortFunc(out.FailBands, func(x, y proto.Band) int { return int(x.From - y.From) })
 	out.LowestPass = out.FailBands[0].To + step // the region that begins at 0 is in both

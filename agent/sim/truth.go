@@ -72,6 +72,10 @@ func requestOf(c proto.Cell) runner.Request {
 // than its quota.
 const expandablePage = 20 * proto.MiB
 
+// expandableTop is how far above what it reserves a run with expandable segments
+// may still be refused; walk fails where it was not far enough.
+const expandableTop = 4 * expandablePage
+
 // walk replays the world's events from the quota that is always enough downward.
 // A run that never held more than its peak goes the same way under every quota
 // from that peak up to its own: what was granted still is, what was refused
@@ -98,6 +102,11 @@ func (w *world) walk(req runner.Request, step proto.Bytes) (way, error) {
 		overhead = w.outsideNow
 	}
 	top := (proto.Bytes(uncapped.PeakReserved) + overhead).RoundUp(step)
+	if w.settings.Expandable {
+		// The limit counts what is mapped already: what it reserves is not enough
+		// for every run.
+		top += expandableTop.RoundUp(step)
+	}
 	// What is allocated at once is reserved at once, whatever the quota; a run
 	// that adapts may hold less.
 	least := uncapped.PeakAllocated
