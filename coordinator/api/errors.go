@@ -75,6 +75,8 @@ func (s *server) problemOf(err error) error {
 		return uncertain()
 	case errors.Is(err, registry.ErrNotLeader), errors.Is(err, registry.ErrClosed):
 		return noLeader()
+	case errors.Is(err, registry.ErrOldMember):
+		return problem(http.StatusConflict, CodeRefused, "a coordinator of the cluster is of an older build and could not apply this: upgrade it, or remove it if it is gone for good")
 	case errors.Is(err, registry.ErrTooLarge):
 		return problem(http.StatusRequestEntityTooLarge, CodeRefused, "the matrix has too many cells for one submission; split it")
 	case errors.Is(err, trace.ErrNotFound):
