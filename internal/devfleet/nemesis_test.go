@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -127,8 +128,8 @@ func (n *nemesis) calm() {
 
 // recoveries finds out when each fault was overcome: for an agent, when it has
 // finished its next run; for a coordinator, when the next write that began after
-// the fault was acknowledged; for a server, when the next run was finished that
-// began after it was back.
+// the fault was acknowledged; for a server, when it answers again and the next
+// run after that has been finished.
 func (n *nemesis) recoveries(watch *watch) {
 	runs := map[string][]time.Time{}
 	var all []time.Time
@@ -150,13 +151,16 @@ func (n *nemesis) recoveries(watch *watch) {
 		case "agent":
 			signs = runs[f.target]
 		case "coordinator":
-			signs = watch.writes(f.at)
+			signs = watch.acks("write", f.at)
 		default:
 			signs = all
 		}
-		from := f.at
-		if f.role() != "coordinator" {
-			from = f.at.Add(f.lasted)
+		from := f.at.Add(f.lasted)
+		switch answers := watch.acks(f.role(), from); {
+		case f.role() == "coordinator":
+			from = f.at
+		case f.role() != "agent" && len(answers) > 0:
+			from = answers[0]
 		}
 		for _, at := range signs {
 			if at.After(from) {
@@ -230,22 +234,22 @@ func (n *nemesis) table() string {
 	return out.String()
 }
 
-// watch follows a sweep, and writes to the registry all the time: the sweep's own
-// submission again, which is known and takes an entry of the log.
+// watch follows a sweep, and asks queue and trace store for a sign of life and
+// writes to the registry all the time.
 type watch struct {
 	done   chan struct{} // closed when the sweep has settled
 	stop   func()
 	mu     sync.Mutex // guards acked
-	acked  []acked
+	acked  map[string][]acked
 	joined sync.WaitGroup
 }
 
-// acked is one write that was acknowledged.
+// acked is one question or write that was answered.
 type acked struct{ began, ended time.Time }
 
 func (w *world) watch(id proto.MatrixID) *watch {
 	ctx, cancel := context.WithCancel(w.t.Context())
-	v := &watch{done: make(chan struct{})}
+	v := &watch{done: make(chan struct{}), acked: map[string][]acked{}}
 	v.stop = func() { cancel(); v.joined.Wait() }
 	w.t.Cleanup(v.stop)
 	v.joined.Go(func() {
@@ -257,25 +261,52 @@ func (w *world) watch(id proto.MatrixID) *watch {
 			}
 		}
 	})
-	v.joined.Go(func() {
-		writer := w.writer()
-		for pause(ctx, 100*time.Millisecond) {
-			if a, err := writer.write(ctx); err == nil {
-				v.mu.Lock()
-				v.acked = append(v.acked, a)
-				v.mu.Unlock()
-			}
-		}
+	v.every(ctx, "write", w.writer().write)
+	v.every(ctx, "queue", func(ctx context.Context) (acked, error) { return greets(ctx, hostPort(w.conf.Queue.URL), "") })
+	v.every(ctx, "s3", func(ctx context.Context) (acked, error) {
+		return greets(ctx, hostPort(w.conf.Traces.URL), "GET / HTTP/1.0\r\n\r\n")
 	})
 	return v
 }
 
-// writes are when writes were acknowledged that began after a time.
-func (v *watch) writes(after time.Time) []time.Time {
+// every does something all the time and keeps when it succeeded.
+func (v *watch) every(ctx context.Context, what string, do func(context.Context) (acked, error)) {
+	v.joined.Go(func() {
+		for pause(ctx, 100*time.Millisecond) {
+			if a, err := do(ctx); err == nil {
+				v.mu.Lock()
+				v.acked[what] = append(v.acked[what], a)
+				v.mu.Unlock()
+			}
+		}
+	})
+}
+
+// greets says hello to a server, which must say anything.
+func greets(ctx context.Context, address, hello string) (a acked, err error) {
+	a.began = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return a, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if _, err = conn.Write([]byte(hello)); err == nil {
+		_, err = conn.Read(make([]byte, 1))
+	}
+	a.ended = time.Now()
+	return a, err
+}
+
+// acks are when those were answered that began after a time.
+func (v *watch) acks(what string, after time.Time) []time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var out []time.Time
-	for _, a := range v.acked {
+	for _, a := range v.acked[what] {
 		if a.began.After(after) {
 			out = append(out, a.ended)
 		}
