@@ -11,6 +11,7 @@ export CGO_ENABLED := 0
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TESTFLAGS ?= -timeout 20m
 FUZZTIME  ?= 10s
+FUZZJOBS  ?= 2
 PYTHON    ?= python3
 SEED      ?= 1
 N         ?= 10000
@@ -35,13 +36,10 @@ check: ## what CI runs: formatting, then `test`
 race: ## every test under the race detector; needs a C compiler
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) ./...
 
-fuzz: ## every fuzz target for FUZZTIME (10s)
-	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r file; do \
-		grep -oE '^func Fuzz[A-Za-z0-9]+' "$$file" | cut -c6- | while read -r target; do \
-			echo "== $$target in $$(dirname "$$file")"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null; \
-		done; \
-	done
+fuzz: ## every fuzz target for FUZZTIME (10s), FUZZJOBS (2) at a time
+	@grep -rE '^func Fuzz' --include='*_test.go' . | sed -E 's|^(.*)/[^/]*:func (Fuzz[A-Za-z0-9]+).*|\1 \2|' | sort | \
+		xargs -P $(FUZZJOBS) -n 2 bash -c 'out=$$(go test -run "^$$" -fuzz "^$$1\$$" -fuzztime $(FUZZTIME) -parallel 1 "$$0" 2>&1 </dev/null) \
+			&& echo "ok   $$0 $$1: $$(grep -o "execs: [0-9]*" <<<"$$out" | tail -n 1)" || { echo "FAIL $$0 $$1"; echo "$$out"; exit 255; }'
 
 bench: ## every benchmark, with allocations
 	go test -run '^$$' -bench . -benchmem ./...

@@ -143,16 +143,22 @@ func Read(path string) (*Fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the fleet's configuration: %w: name the file with --config", err)
 	}
+	f, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// Parse reads and checks a file's text. Its error names every problem, and no file.
+func Parse(text []byte) (*Fleet, error) {
 	f := &Fleet{}
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(f); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
-	if err := f.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return f, nil
+	return f, f.Validate()
 }
 
 // Write stores the configuration.

@@ -41,7 +41,9 @@ func TestCredentialFromBeforeListening(t *testing.T) {
 	coordinator, agent := open(t, g.as("coordinator")), open(t, g.as("old"))
 	task := queuetest.NewTask("580.1", 1, 7)
 	listened := make(chan error, 1)
-	go func() { listened <- agent.Listen(ctx, task.Pool(), func(proto.Control) { t.Error("it heard something") }) }() // joined below
+	go func() {
+		listened <- agent.Listen(ctx, task.Pool(), func(proto.Control) { t.Error("it heard something") })
+	}() // joined below
 	waited := make(chan error, 1)
 	go func() { // joined below; it waits while the server refuses
 		d, err := agent.Next(ctx, task.Pool())

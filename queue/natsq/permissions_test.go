@@ -81,7 +81,7 @@ func (s split) Retire(ctx context.Context, id proto.AgentID) error { return s.ag
 func (s split) Listen(ctx context.Context, pool proto.Pool, heard func(proto.Control)) error {
 	return s.agent.Listen(ctx, pool, heard)
 }
-func (s split) Close() error                                       { return errors.Join(s.agent.Close(), s.Queue.Close()) }
+func (s split) Close() error { return errors.Join(s.agent.Close(), s.Queue.Close()) }
 
 // TestConformanceWithPermissions runs the whole suite with the agent's part on a
 // credential that may do nothing else.
