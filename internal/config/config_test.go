@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func valid() Fleet {
@@ -48,7 +49,11 @@ func TestValidateNamesTheField(t *testing.T) {
 		"offset": {func(f *Fleet) {
 			f.Simulated = []SimulatedDriver{{Driver: "580.159.04", ContextOffset: "48MiB"}}
 		}, "-synthetic"},
-		"id": {func(f *Fleet) { f.Coordinators[0].ID = "A B" }, "lower-case"},
+		"id":                       {func(f *Fleet) { f.Coordinators[0].ID = "A B" }, "lower-case"},
+		"nobody forms the cluster": {func(f *Fleet) { f.Coordinators[0].Join = true }, "0 coordinators"},
+		"heartbeat":                {func(f *Fleet) { f.Cluster.Heartbeat = time.Millisecond }, "cluster.heartbeat"},
+		"removes too soon":         {func(f *Fleet) { f.Cluster.RemoveDeadAfter = time.Second }, "cluster.remove_dead_after"},
+		"replicas":                 {func(f *Fleet) { f.Queue.Replicas = 7 }, "queue.replicas"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := valid()
@@ -57,6 +62,17 @@ func TestValidateNamesTheField(t *testing.T) {
 				t.Errorf("got %v, want a sentence with %q", err, c.says)
 			}
 		})
+	}
+}
+
+// TestLaterMembers: a member that joins later does not count for the number that
+// forms the cluster.
+func TestLaterMembers(t *testing.T) {
+	f := valid()
+	f.Coordinators = append(f.Coordinators, Coordinator{ID: "b", Raft: "127.0.0.1:3", API: "http://127.0.0.1:4", DataDir: "/srv/b", Join: true})
+	f.Cluster.RemoveDeadAfter = -1
+	if err := f.Validate(); err != nil {
+		t.Error(err)
 	}
 }
 
