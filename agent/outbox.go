@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/oomfleet/oomfleet/allocator"
 	"github.com/oomfleet/oomfleet/proto"
@@ -109,10 +111,29 @@ func (o *outbox) remove(p parcel) {
 	os.Remove(o.path(name, traceSuffix))
 }
 
-// putAside takes a parcel that cannot be read out of the way.
+// mostAside is how many files of parcels that cannot be read are kept.
+const mostAside = 32
+
+// putAside takes a parcel that cannot be read out of the way. Of all those the
+// oldest go, so that whatever writes them does not fill the disk.
 func (o *outbox) putAside(name string) {
 	for _, suffix := range []string{resultSuffix, traceSuffix} {
 		os.Rename(o.path(name, suffix), o.path(name, suffix+badSuffix))
+	}
+	type file struct {
+		name string
+		at   time.Time
+	}
+	var aside []file
+	_, others, _ := o.names()
+	for _, other := range others {
+		if st, err := os.Lstat(filepath.Join(o.dir, other)); err == nil && strings.HasSuffix(other, badSuffix) {
+			aside = append(aside, file{other, st.ModTime()})
+		}
+	}
+	slices.SortFunc(aside, func(a, b file) int { return b.at.Compare(a.at) })
+	for _, old := range aside[min(mostAside, len(aside)):] {
+		os.Remove(filepath.Join(o.dir, old.name))
 	}
 }
 

@@ -2,8 +2,10 @@ package agent_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/oomfleet/oomfleet/internal/wiretest"
@@ -66,4 +68,26 @@ func leaveBehind(f *fleet) {
 	if err := os.CopyFS(into, os.DirFS(filepath.Join(f.workDir, "outbox"))); err != nil {
 		f.Fatal(err)
 	}
+}
+
+// TestBadParcelsAreBounded: of what cannot be read the newest is kept for a
+// person, and no more than that.
+func TestBadParcelsAreBounded(t *testing.T) {
+	inFleet(t, func(f *fleet) {
+		box := filepath.Join(f.workDir, "outbox")
+		if err := os.MkdirAll(box, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 50 {
+			if err := os.WriteFile(filepath.Join(box, fmt.Sprintf("s-x-%d.json", i)), []byte("no result"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := f.start(f.deps())
+		f.rest()
+		if left := f.outbox(); len(left) != 32 || !strings.HasSuffix(left[0], ".bad") {
+			t.Errorf("%d files: %v", len(left), left)
+		}
+		a.stop()
+	})
 }
