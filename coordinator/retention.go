@@ -269,6 +269,11 @@ func referred(v registry.View) map[proto.Digest]bool {
 				out[t.Digest] = true
 			}
 		}
+		for _, late := range rec.LateRuns {
+			if late.Trace != nil {
+				out[late.Trace.Digest] = true
+			}
+		}
 		if p := rec.Prediction; p != nil {
 			out[p.Trace], out[p.Program] = true, true
 			if l := p.Lesson; l != nil {

@@ -15,7 +15,7 @@ func (a *app) traceGCCommand() *cobra.Command {
 	c := &cobra.Command{Use: "gc", Short: "Remove stored objects that the registry does not refer to", Args: cobra.NoArgs,
 		Long: `Gc asks the leader to look through the trace store. What no record, prediction or
 program of the registry refers to and is older than --keep is removed: traces of
-late and cancelled runs, programs that were made anew, uploads that never ended.
+results that never came or are kept no longer, superseded programs, abandoned uploads.
 With --dry-run it is only listed. A coordinator whose configuration has traces.keep
 does the same by itself every six hours.`,
 		Example: "  fleetctl trace gc --dry-run\n  fleetctl trace gc --keep 336h",

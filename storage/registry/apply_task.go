@@ -90,9 +90,7 @@ func (m *Machine) takeResultLocked(cmd *TakeResult) Reply {
 	}
 	at, why := matchOpen(record, result)
 	if why != "" {
-		late := *record // not updateLocked: LastIndex stays
-		late.Late++
-		m.records.put(late.Key, &late)
+		m.lateLocked(record, result, why)
 		return Reply{Refused: why}
 	}
 	m.updateLocked(record, func(r *Record) {

@@ -80,9 +80,8 @@ type Record struct {
 	// Settled is set once and stays, unless a new sweep reopens the record
 	// (see AddSweep); nil while the cell is in work.
 	Settled *Settlement `json:"settled,omitempty"`
-	// Late counts results that came without a matching open task: doubled
-	// deliveries, results of cancelled tasks, results under an old fence.
-	Late int `json:"late,omitempty"`
+	// Lateness is what came without a matching open task.
+	Lateness
 	// LastIndex is the raft index of the last entry that changed what a plan
 	// reads here. Late alone does not move it: doubled deliveries must not
 	// make a plan stale.
