@@ -44,19 +44,19 @@ func FuzzRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	// One server for all: to describe every operation takes longer than to answer.
+	node := replica{&cluster{queue: q, traces: trace.NewStore(driver), machine: registry.New(), leader: "n1", changed: make(chan struct{})}, "n1"}
+	service, err := coordinator.New(coordinator.Config{}, coordinator.Deps{Registry: node, Queue: q, Traces: node.traces})
+	if err != nil {
+		f.Fatal(err)
+	}
+	handler, err := api.New(api.Deps{ID: "n1", Sweeps: service, Registry: node, Traces: node.traces, Agents: q, Imports: service})
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, method, path, body string) {
 		if !strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/v1/watch") || strings.ContainsAny(path, " \t\r\n\x00") || method != "GET" && method != "POST" {
 			return // not what a server hands on, or an answer without an end
-		}
-		c := &cluster{T: t, queue: q, traces: trace.NewStore(driver), machine: registry.New(), leader: "n1", changed: make(chan struct{})}
-		node := replica{c, "n1"}
-		service, err := coordinator.New(coordinator.Config{}, coordinator.Deps{Registry: node, Queue: q, Traces: c.traces})
-		if err != nil {
-			t.Fatal(err)
-		}
-		handler, err := api.New(api.Deps{ID: "n1", Sweeps: service, Registry: node, Traces: c.traces, Agents: q, Imports: service})
-		if err != nil {
-			t.Fatal(err)
 		}
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://n1", strings.NewReader(body))
 		if err != nil {
