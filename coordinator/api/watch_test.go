@@ -193,6 +193,10 @@ func TestSlowWatcherIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	// One that is not dropped would be served for ever.
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
 	fmt.Fprintf(conn, "GET /v1/watch?since=0 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	timer := time.NewTimer(2200 * time.Millisecond) // more than the patience, less than twice that
 	<-timer.C
