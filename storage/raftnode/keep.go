@@ -17,9 +17,9 @@ const (
 // keeper is the leader's memory between two looks at its members.
 type keeper struct {
 	*Node
-	term     uint64                // of which the rest is
-	since    time.Time             // when this node began to lead
-	steady   map[raft.ServerID]int // looks in a row that found a member caught up
+	term     uint64                      // of which the rest is
+	seen     map[raft.ServerID]time.Time // when a member was first there
+	steady   map[raft.ServerID]int       // looks in a row that found a member caught up
 	compared time.Time
 }
 
@@ -58,9 +58,10 @@ func (k *keeper) look(ctx context.Context) {
 		return
 	}
 	if term := k.Term(); term != k.term {
-		k.term, k.since, k.steady, k.compared = term, time.Now(), map[raft.ServerID]int{}, time.Time{}
+		k.term, k.seen, k.steady, k.compared = term, map[raft.ServerID]time.Time{}, map[raft.ServerID]int{}, time.Time{}
 	}
 	k.group.forget(servers)
+	k.meet(servers)
 	silent := 0
 	for _, s := range servers {
 		if k.silence(s.ID) > k.patience() {
@@ -82,15 +83,29 @@ func (k *keeper) look(ctx context.Context) {
 // patience is after how long without an answer a member counts as silent.
 func (n *Node) patience() time.Duration { return 8 * n.cfg.heartbeat() }
 
-// silence is for how long a member has not answered, at most since this node
-// leads.
+// meet notes who is new: a member that was added just now has not been silent
+// since this node began to lead.
+func (k *keeper) meet(servers []raft.Server) {
+	seen := map[raft.ServerID]time.Time{}
+	for _, s := range servers {
+		if at, ok := k.seen[s.ID]; ok {
+			seen[s.ID] = at
+		} else {
+			seen[s.ID] = time.Now()
+		}
+	}
+	k.seen = seen
+}
+
+// silence is for how long a member has not answered, at most since this leader
+// first saw it.
 func (k *keeper) silence(id raft.ServerID) time.Duration {
 	if id == raft.ServerID(k.cfg.ID) {
 		return 0
 	}
 	last := k.group.contact(id).last
-	if last.Before(k.since) {
-		last = k.since
+	if seen := k.seen[id]; last.Before(seen) {
+		last = seen
 	}
 	return time.Since(last)
 }

@@ -234,7 +234,7 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	cfgs := configs(t, t.TempDir(), t.TempDir(), t.TempDir())
 	for i := range cfgs {
 		cfgs[i].Keep = hasty
-		cfgs[i].Keep.RemoveDeadAfter = 50 * time.Millisecond
+		cfgs[i].Keep.RemoveDeadAfter = 3 * time.Second // longer than a busy machine keeps a member silent
 		cfgs[i].Heartbeat = 300 * time.Millisecond
 	}
 	nodes := cluster(t, cfgs, nil)
@@ -242,13 +242,27 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	gone := others(nodes, l)[0]
 	closeNode(t, gone)
 	until(t, "the leader misses it", func() bool { return l.Stats().Group.Silent == 1 })
-	k := &keeper{Node: l, since: time.Now().Add(-time.Hour)}
 	servers, err := l.servers()
 	if err != nil {
 		t.Fatal(err)
 	}
+	// By a keeper to whom it has been dead for an hour.
+	k := &keeper{Node: l, seen: map[raft.ServerID]time.Time{}}
+	for _, s := range servers {
+		k.seen[s.ID] = time.Now()
+	}
+	dead := raft.ServerID(gone.cfg.ID)
+	k.seen[dead] = time.Now().Add(-time.Hour)
+	l.group.mu.Lock()
+	delete(l.group.contacts, dead)
+	l.group.mu.Unlock()
 	if id := k.removable(servers); id != "" {
 		t.Fatalf("%s would be removed, and two are left of three", id)
+	}
+	// One that is added now has not been silent before it was there.
+	k.meet(append(servers, raft.Server{ID: "n4", Suffrage: raft.Nonvoter}))
+	if id := k.removable([]raft.Server{{ID: "n4", Suffrage: raft.Nonvoter}}); id != "" {
+		t.Fatalf("%s would be removed before it could answer", id)
 	}
 	_, own := joiner(t, "n4", cfgs[0].Servers)
 	if err := l.Add(patient(t), own); err != nil {
