@@ -278,7 +278,7 @@ func TestOpenAPI(t *testing.T) {
 			if path == "/v1/watch" {
 				url += "?kinds=none" // else it has no end
 			}
-			if got := c.request(strings.ToUpper(method), url, ""); strings.Contains(got.body, "404 page not found") || got.status == 405 {
+			if got := c.request(strings.ToUpper(method), url, ""); strings.Contains(got.body, "no such path") || got.status == 405 {
 				t.Errorf("%s %s: %d %s", method, path, got.status, got.body)
 			}
 		}

@@ -30,6 +30,8 @@ const (
 	CodeNotEmpty    = "not_empty"
 	CodeBadBackup   = "bad_backup"
 	CodeTooMany     = "too_many"
+
+	CodeMethodNotAllowed = "method_not_allowed"
 )
 
 // Problem is the body of every error answer.

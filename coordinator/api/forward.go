@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // hopHeader marks a request that a follower has passed on already.
@@ -18,11 +20,16 @@ const hopHeader = "Oomfleet-Forwarded-By"
 // maxBody bounds what a writer may send: a matrix file and its overrides.
 const maxBody = 4 << 20
 
+// forwardedReadWithin bounds the wait for a leader to begin its answer to a
+// read: what it gives itself to find a majority, and the way. A write waits as
+// long as the proxy does, since giving it up leaves its fate unknown.
+const forwardedReadWithin = consistentWithin + time.Second
+
 // forward passes writes that reach a follower on to the leader, once. Reads are
 // answered here, or passed on where they ask for what only the leader knows.
 func (s *server) forward(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet || r.Method == http.MethodHead || s.leads() {
+		if reads(r) || s.leads() {
 			r.Body = http.MaxBytesReader(w, r.Body, limit(r))
 			next.ServeHTTP(w, r)
 			return
@@ -30,6 +37,9 @@ func (s *server) forward(next http.Handler) http.Handler {
 		s.toLeader(w, r)
 	})
 }
+
+// reads reports whether a request changes nothing.
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 // limit is how much a request may send.
 func limit(r *http.Request) int64 {
@@ -79,11 +89,21 @@ func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
 		}
 		show(out, token)
 	}
+	var late *time.Timer
+	if reads(r) {
+		ctx, cancel := context.WithCancel(out.Context())
+		defer cancel()
+		late = time.AfterFunc(forwardedReadWithin, cancel)
+		out = out.WithContext(ctx)
+	}
 	answer, err := s.proxy.Do(out)
+	if late != nil {
+		late.Stop()
+	}
 	if err != nil {
 		s.Log.Warn("leader could not be reached", "leader", base, "error", err)
 		p := problem(http.StatusServiceUnavailable, CodeNoLeader, "the leader does not answer; try again in a second")
-		if r.Method != http.MethodGet && r.Method != http.MethodHead && !refused(err) {
+		if !reads(r) && !refused(err) {
 			p = uncertain() // it may have got that far
 		}
 		writeProblem(w, p)

@@ -142,7 +142,10 @@ func (s *server) check(mux *http.ServeMux, known queries) http.Handler {
 			writeProblem(w, problem(http.StatusUnprocessableEntity, CodeBadRequest, "the query cannot be read: "+err.Error()))
 			return
 		}
-		_, pattern := mux.Handler(r)
+		none, pattern := mux.Handler(r)
+		if pattern == "" && unknown(w, r, none) {
+			return
+		}
 		if p := known.refuse(pattern, given); p != nil {
 			writeProblem(w, p)
 			return

@@ -28,6 +28,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 Document = Dict[str, Any]
 Pairs = Dict[str, str]
+_SIGN = 5.0  # seconds that a server has to say that it is there
 _INDEX, _AT_LEAST = "Oomfleet-Applied-Index", "Oomfleet-Min-Index"
 
 
@@ -55,7 +56,8 @@ class Fleet:
     servers are base URLs, separated by commas ($OOMFLEET_SERVER). The token is
     token, or in token_file ($OOMFLEET_TOKEN, $OOMFLEET_TOKEN_FILE); it is sent over
     https or to this machine alone, unless insecure. ca_file ($OOMFLEET_CA) names
-    whom to trust. timeout is how many seconds a server may be silent. An instance
+    whom to trust. timeout is how many seconds a server may be silent;
+    one of several that gives no sign within five is passed over. An instance
     belongs to one thread at a time. What it wrote it reads, whoever answers."""
 
     def __init__(self, servers: Optional[str] = None, token: Optional[str] = None, token_file: Optional[str] = None,
@@ -266,6 +268,8 @@ class Fleet:
         base, host = "://".join(urllib.parse.urlsplit(url)[:2]), urllib.parse.urlsplit(url).hostname or ""
         opener = self._near if _on_this_machine(host) else self._far
         try:
+            if len(self._bases) > 1:
+                self._alive(opener, base)
             answer = opener.open(urllib.request.Request(url, data=body, headers=headers, method=method), timeout=self._timeout)
             if accept != answer.headers.get_content_type():
                 answer.close()
@@ -282,6 +286,14 @@ class Fleet:
                 raise _problem(base, e.code, e.read(1 << 20)) from None
         except (OSError, HTTPException, ValueError) as e:
             raise Refused("unreached", f"no coordinator answers at {base}: is it running? ({getattr(e, 'reason', e)})") from None
+
+    def _alive(self, opener: urllib.request.OpenerDirector, base: str) -> None:
+        """A server that is stopped takes connections and says nothing: with others to ask, a short wait finds out,
+        and the question itself may take its time."""
+        try:
+            opener.open(base + "/healthz", timeout=min(_SIGN, self._timeout)).close()
+        except urllib.error.HTTPError as e:
+            e.close()  # somebody is there
 
 
 def _problem(base: str, status: int, text: bytes) -> Refused:
