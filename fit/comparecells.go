@@ -92,7 +92,7 @@ func (c *comparer) boundaries(peaks map[Target]noise) {
 	slices.SortFunc(samples, func(a, b sample) int { return cmp.Or(a.batch-b.batch, a.seqLen-b.seqLen) })
 	c.unpaired(samples)
 	n := noiseOf(samples, uniform(float64(step)))
-	if limited := peaks[append(c.before.Boundaries, c.after.Boundaries...)[0].Limits]; repeats(samples) < enoughRepeats && limited.dof > 0 {
+	if limited := peaks[slices.Concat(c.before.Boundaries, c.after.Boundaries)[0].Limits]; repeats(samples) < enoughRepeats && limited.dof > 0 {
 		n.variance, n.dof = limited.variance, limited.dof
 	}
 	c.sayNoise("boundary", n)

@@ -156,8 +156,17 @@ func (m Model) complete() bool {
 	return len(m.Components) > 0
 }
 
-// whole ends at 4 EiB: an extrapolation far beyond any card must not wrap around.
-func whole(v float64) int64 { return int64(min(v, 1<<62)) }
+// whole ends at Saturated: an extrapolation far beyond any card must not wrap
+// around, and what is no number is not a small one.
+func whole(v float64) int64 {
+	if math.IsNaN(v) {
+		return Saturated
+	}
+	return int64(max(min(v, Saturated), -Saturated))
+}
+
+// Saturated is where predictions end, 4 EiB: such a one says nothing.
+const Saturated = 1 << 62
 
 // halves returns how far the interval reaches below and above the value; each
 // end is passed with a probability of 1 - level. The components' errors are of
