@@ -2,11 +2,13 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"unicode"
 
+	"github.com/oomfleet/oomfleet/coordinator/quota"
 	"github.com/oomfleet/oomfleet/fit"
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
@@ -80,32 +82,51 @@ func revisionAt(v registry.View, key registry.GroupKey, index uint64) int {
 	return revision
 }
 
+// controls names the first part of a group that holds a control character, which
+// a shell or a manifest would take for something else; empty for none.
+func controls(g proto.Group) string {
+	at := func(text string) bool {
+		return strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
+	}
+	for _, word := range [][2]string{{"workload", g.Workload.Name}, {"gpu", g.GPU}, {"driver", g.Driver}, {"cuda", g.CUDA}, {"torch", g.Torch}} {
+		if at(word[1]) {
+			return word[0]
+		}
+	}
+	for i, set := range []map[string]string{g.Workload.Params, g.Env} {
+		for _, name := range slices.Sorted(maps.Keys(set)) {
+			if at(name) || at(set[name]) {
+				return []string{"params", "env"}[i]
+			}
+		}
+	}
+	return ""
+}
+
 // refuseImport says why coefficients could not be asked afterwards.
 func refuseImport(c proto.Coefficients) string {
 	targets := []string{string(fit.Allocated), string(fit.Reserved), string(fit.Process)}
 	if _, err := proto.ParseQuotaKind(string(c.QuotaKind)); err != nil {
 		return err.Error()
 	}
-	var model fit.Model
 	switch {
 	case c.Origin != proto.OriginImported:
 		return fmt.Sprintf("their origin is %q, and what comes from elsewhere is imported", c.Origin)
 	case c.Group.Workload.Name == "":
 		return "they name no workload"
+	case controls(c.Group) != "":
+		return fmt.Sprintf("their group has a control character in %s, and names are of one line", controls(c.Group))
 	case !slices.Contains(targets, c.Target):
 		return fmt.Sprintf("target %q is not one of allocated, reserved, process", c.Target)
 	case len(c.Terms) == 0:
 		return "they have no terms"
 	case c.Domain.SeqLen[0] < 1 || c.Domain.SeqLen[1] < c.Domain.SeqLen[0] || c.Domain.Batch[0] < 1 || c.Domain.Batch[1] < c.Domain.Batch[0]:
 		return "their domain is empty"
-	case len(c.Model) == 0:
+	case len(c.Model) == 0 || string(c.Model) == "null":
 		return "they have no model, without which nothing can be predicted: import what fit runs or coefficients export --format json wrote"
 	}
-	if err := json.Unmarshal(c.Model, &model); err != nil {
-		return fmt.Sprintf("their model cannot be read: %v", err)
-	}
-	if string(model.Target) != c.Target {
-		return fmt.Sprintf("their model is of the target %q, not of %q", model.Target, c.Target)
+	if _, err := quota.ModelOf(c); err != nil {
+		return "they " + err.Error()
 	}
 	return ""
 }

@@ -2,15 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/oomfleet/oomfleet/fit"
+	"github.com/oomfleet/oomfleet/coordinator/quota"
 	"github.com/oomfleet/oomfleet/proto"
 )
 
@@ -112,7 +110,7 @@ func (a *app) readCoefficients(path string) ([]proto.Coefficients, error) {
 func predict(group []proto.Coefficients, f predictFlags) (forecastDocument, error) {
 	d := forecastDocument{InDomain: true}
 	for _, c := range group {
-		m, err := modelOf(c)
+		m, err := quota.ModelOf(c)
 		if err != nil {
 			return d, fmt.Errorf("the %s coefficients %w", c.Target, err)
 		}
@@ -142,53 +140,6 @@ func outside(group []proto.Coefficients, f predictFlags) string {
 	}
 	return fmt.Sprintf("length %d at batch %d is outside what was fitted (lengths %d to %d, batches %d to %d)",
 		f.seqLen, f.batch, d.SeqLen[0], d.SeqLen[1], d.Batch[0], d.Batch[1])
-}
-
-// modelOf is the fit's own document if there is one, which knows tighter
-// intervals, else a model of the terms alone.
-func modelOf(c proto.Coefficients) (fit.Model, error) {
-	m := fit.Model{Target: fit.Target(c.Target), ResidualMaxRel: c.ResidualMaxRel,
-		Domain: fit.Domain{SeqLen: c.Domain.SeqLen, Batch: c.Domain.Batch}}
-	for _, t := range c.Terms {
-		if !slices.Contains([]string{"weights", "context", "modules", "workspaces", "slack", "BL", "BL2", "BL3", "CL", "CL2"}, t.Name) {
-			return m, fmt.Errorf("have a term %q that this build does not know", t.Name)
-		}
-		m.Terms = append(m.Terms, fit.Term(t))
-	}
-	if len(m.Terms) == 0 {
-		return m, errors.New("have no terms")
-	}
-	if len(c.Model) == 0 || string(c.Model) == "null" {
-		return m, nil
-	}
-	var own fit.Model
-	if err := json.Unmarshal(c.Model, &own); err != nil {
-		return m, fmt.Errorf("have a model that cannot be read (%w): remove it to predict from the terms", err)
-	}
-	if own.Target != m.Target || own.Domain != m.Domain || !slices.Equal(own.Terms, m.Terms) || !whole(own) {
-		return m, errors.New("have terms that disagree with their model, as after an edit by hand: remove the model to predict from the terms")
-	}
-	return own, nil
-}
-
-// whole reports whether a model that came from outside can be added up.
-func whole(m fit.Model) bool {
-	for _, c := range m.Components {
-		if len(c.Sets) == 0 {
-			return false
-		}
-		for _, s := range c.Sets {
-			if len(s.Values) != len(s.Names) || len(s.Cov) != len(s.Names) {
-				return false
-			}
-			for _, row := range s.Cov {
-				if len(row) != len(s.Names) {
-					return false
-				}
-			}
-		}
-	}
-	return true
 }
 
 func (d forecastDocument) write(w io.Writer) error {

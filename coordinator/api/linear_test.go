@@ -294,7 +294,7 @@ func (c *trio) lead(t *testing.T) string {
 // imported is the group of these tests with a value.
 func imported(value int) proto.Coefficients {
 	term := proto.Term{Name: "weights", Value: float64(value), Unit: "bytes", Lo: float64(value), Hi: float64(value)}
-	model := fmt.Sprintf(`{"target":"allocated","terms":[{"name":"weights","value":%d,"unit":"bytes","lo":%d,"hi":%d}]}`, value, value, value)
+	model := fmt.Sprintf(`{"target":"allocated","terms":[{"name":"weights","value":%d,"unit":"bytes","lo":%d,"hi":%d}],"domain":{"seq_len":[1,100],"batch":[1,1]}}`, value, value, value)
 	return proto.Coefficients{Group: proto.Group{Workload: proto.Workload{Name: "register"}, Env: map[string]string{}}, QuotaKind: proto.QuotaAllocator,
 		Origin: proto.OriginImported, Target: "allocated", Terms: []proto.Term{term}, Points: 2, Model: json.RawMessage(model),
 		Domain: proto.Domain{SeqLen: proto.Range{1, 100}, Batch: proto.Range{1, 1}}}

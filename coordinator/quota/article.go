@@ -20,7 +20,7 @@ func (d *draft) rules() []Rule {
 	out := []Rule{}
 	if peak, basis := d.reservedPeak(); peak > 0 {
 		// 11/10, rounded up: no float decides a byte.
-		out = append(out, d.rule(ruleReserved, (peak*11+9)/10, fmt.Sprintf("%s %s", basis, peak)))
+		out = append(out, d.rule(ruleReserved, peak+(peak+9)/10, fmt.Sprintf("%s %s", basis, peak)))
 	} else {
 		d.note("what the rule %q asks for is not known: no reserved peak", ruleReserved)
 	}
@@ -67,7 +67,7 @@ func (d *draft) reservedPeak() (proto.Bytes, string) {
 	}
 	for _, set := range d.scope.sets {
 		for _, c := range set.Models {
-			if model, err := modelOf(c); err == nil && c.Target == string(fit.Reserved) {
+			if model, err := ModelOf(c); err == nil && c.Target == string(fit.Reserved) {
 				return proto.Bytes(model.Predict(d.SeqLen, d.Batch).Value), "fitted reserved peak"
 			}
 		}

@@ -32,10 +32,14 @@ type TermPair struct {
 }
 
 // Compare answers two questions side by side. They must be of one quota kind:
-// quotas of two kinds cannot be subtracted. Every error is a *Refusal.
+// quotas of two kinds cannot be subtracted, and of one origin, as origins never
+// meet. Every error is a *Refusal.
 func (a Adviser) Compare(one, other Question) (SideBySide, error) {
 	if one.Kind != other.Kind {
 		return SideBySide{}, refusef(BadQuestion, "a %s quota and a %s quota are no two of a kind: ask both with the same quota_kind", one.Kind, other.Kind)
+	}
+	if one.Origin != other.Origin {
+		return SideBySide{}, refusef(BadQuestion, "what is %s and what is %s are never subtracted from each other: ask both with the same origin, or ask twice", one.Origin, other.Origin)
 	}
 	out := SideBySide{Stamp: a.At}
 	var err error
@@ -79,11 +83,15 @@ func (a Adviser) terms(q Question) map[[2]string]sized {
 		}
 	}
 	out := map[[2]string]sized{}
+	bytes := func(v float64) proto.Bytes { return proto.Bytes(min(v, fit.Saturated)) }
 	for _, c := range newest.Models {
+		if _, err := ModelOf(c); err != nil {
+			continue
+		}
 		for _, t := range c.Terms {
 			x := fit.Variable(t.Name, q.SeqLen, q.Batch)
 			if t.Value != 0 || t.Hi != 0 {
-				out[[2]string{c.Target, t.Name}] = sized{proto.Bytes(t.Value * x), proto.Bytes(t.Lo * x), proto.Bytes(t.Hi * x)}
+				out[[2]string{c.Target, t.Name}] = sized{bytes(t.Value * x), bytes(t.Lo * x), bytes(t.Hi * x)}
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -64,6 +63,10 @@ func (d *draft) take(b bound) {
 	}
 }
 
+// mostBytes is 1 PiB: a fit that says more is far from what it was made of, and
+// sums of it would overflow.
+const mostBytes = 1 << 50
+
 // fitted is the upper bound of the newest coefficients. The error is a *Refusal
 // that names all there is instead.
 func (d *draft) fitted() (bound, error) {
@@ -71,9 +74,9 @@ func (d *draft) fitted() (bound, error) {
 	if set == nil {
 		return bound{}, d.nothing("")
 	}
-	model, err := modelOf(document)
+	model, err := ModelOf(document)
 	if err != nil {
-		return bound{}, d.nothing("the stored coefficients cannot be read by this build: fit the group again")
+		return bound{}, d.nothing(fmt.Sprintf("the stored coefficients %v; fit the group again", err))
 	}
 	q, err := model.QuotaFor(d.q.SeqLen, d.q.Batch, d.q.risk())
 	outside := errors.Is(err, fit.ErrOutside)
@@ -82,6 +85,8 @@ func (d *draft) fitted() (bound, error) {
 		return bound{}, d.nothing(d.outsideOf(document.Domain))
 	case err != nil && !outside:
 		return bound{}, refusef(BadQuestion, "the coefficients do not answer: %v", err)
+	case q.Bytes >= mostBytes:
+		return bound{}, refusef(OutsideDomain, "at length %d and batch %d the fit comes to more than any card has (%s), which is no answer", d.q.SeqLen, d.q.Batch, proto.Bytes(mostBytes))
 	}
 	return bound{Quota: q, Survive: proto.Bytes(q.Bytes).RoundUp(d.Step), Extrapolated: outside, set: set, document: document}, nil
 }
@@ -112,25 +117,6 @@ func (d *draft) coefficients() (*registry.CoefficientSet, proto.Coefficients) {
 		}
 	}
 	return nil, proto.Coefficients{}
-}
-
-// modelOf is the fit's own document, or a model of the terms alone.
-func modelOf(c proto.Coefficients) (fit.Model, error) {
-	if len(c.Model) > 0 && string(c.Model) != "null" {
-		var m fit.Model
-		if err := json.Unmarshal(c.Model, &m); err != nil {
-			return m, fmt.Errorf("read the model: %w", err)
-		}
-		return m, nil
-	}
-	m := fit.Model{Target: fit.Target(c.Target), ResidualMaxRel: c.ResidualMaxRel, Domain: fit.Domain{SeqLen: c.Domain.SeqLen, Batch: c.Domain.Batch}}
-	for _, t := range c.Terms {
-		m.Terms = append(m.Terms, fit.Term(t))
-	}
-	if len(m.Terms) == 0 {
-		return m, errors.New("read the model: no terms")
-	}
-	return m, nil
 }
 
 // inside is whether a question lies in a domain.

@@ -53,7 +53,7 @@ func (a Adviser) at(s scope, q Question) (Recommendation, error) {
 	d.Step, d.FailBands, d.Notes, d.Article = proto.DefaultStep, []proto.Band{}, []string{}, []Rule{}
 	for _, rung := range []func() bool{d.fromProbes, d.fromPrediction, d.fromRecording, d.fromProgram, d.fromOtherKind} {
 		if rung() {
-			return d.done(), nil
+			return d.done()
 		}
 	}
 	neighbour := d.neighbour()
@@ -68,7 +68,7 @@ func (a Adviser) at(s scope, q Question) (Recommendation, error) {
 	default:
 		return Recommendation{}, err
 	}
-	return d.done(), nil
+	return d.done()
 }
 
 // draft is an answer in the making.

@@ -40,8 +40,8 @@ func (d *draft) widen(by proto.Bytes, why string) {
 	d.MarginWhy = why
 }
 
-// done fills in what follows from the rest.
-func (d *draft) done() Recommendation {
+// done fills in what follows from the rest. The error is a *Refusal.
+func (d *draft) done() (Recommendation, error) {
 	if d.q.limitsProcess() && d.Basis != BasisCoefficients {
 		d.widen(outsideMargin, "what a process holds outside the allocator moves by some MiB from run to run")
 	}
@@ -56,6 +56,9 @@ func (d *draft) done() Recommendation {
 	}
 	d.Survive = d.Survive.RoundUp(d.Step)
 	d.Quota = (d.Survive + d.Margin).RoundUp(d.Step)
+	if d.Survive <= 0 || d.Quota <= 0 {
+		return Recommendation{}, refusef(NotCovered, "what the %s says comes to %d bytes, which no run can have: its evidence is wrong, record the cell again", d.Basis, int64(d.Quota))
+	}
 	if d.outside.recordings > 0 {
 		d.Outside = d.outside.most
 	}
@@ -76,5 +79,5 @@ func (d *draft) done() Recommendation {
 		d.note("the no-retry quota is unknown: at this quota the allocator may flush and try again, which is slower")
 	}
 	d.Article, d.Stamp = d.rules(), d.At
-	return d.Recommendation
+	return d.Recommendation, nil
 }

@@ -1,11 +1,13 @@
 package quota
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/oomfleet/oomfleet/allocator"
 	"github.com/oomfleet/oomfleet/proto"
 )
 
@@ -103,6 +105,22 @@ func (q Question) valid() error {
 	}
 	if _, err := proto.ParseOrigin(string(q.Origin)); err != nil {
 		return refusef(BadQuestion, "origin: %v", err)
+	}
+	return q.settings()
+}
+
+// settings refuses what torch would, and the limit that is the answer itself.
+// Settings that no replay knows are fine: their cells are probed.
+func (q Question) settings() error {
+	env := proto.Cell{Env: q.Env}.AllocatorEnv()
+	var unsupported *allocator.UnsupportedEnvError
+	if _, err := allocator.SettingsFromEnv(env); err != nil && !errors.Is(err, allocator.ErrBackend) && !errors.As(err, &unsupported) {
+		return refusef(BadQuestion, "env: %v", err)
+	}
+	for name, conf := range env {
+		if strings.Contains(strings.Join(strings.Fields(conf), ""), "per_process_memory_fraction") {
+			return refusef(BadQuestion, "env: %s sets per_process_memory_fraction, which is what the quota sets: leave it out", name)
+		}
 	}
 	return nil
 }

@@ -49,6 +49,9 @@ func (a Adviser) ReplicasOn(q Question, card proto.Bytes) (Replicas, error) {
 	} else {
 		inner = max(r.Step, r.Quota-r.Outside-outsideMargin)
 	}
+	if out.Each <= 0 || inner <= 0 {
+		return Replicas{}, refusef(NotCovered, "what one run takes comes to %d bytes, which divides no card: record the cell again", int64(out.Each))
+	}
 	s, err := a.scopeOf(q)
 	if err != nil {
 		return Replicas{}, err
