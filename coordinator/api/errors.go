@@ -30,6 +30,7 @@ const (
 	CodeNotEmpty    = "not_empty"
 	CodeBadBackup   = "bad_backup"
 	CodeTooMany     = "too_many"
+	CodeInternal    = "internal"
 
 	CodeMethodNotAllowed = "method_not_allowed"
 )

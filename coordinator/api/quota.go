@@ -33,7 +33,7 @@ type SubjectQuery struct {
 	Env       []string `query:"env,explode" doc:"KEY=VALUE, may be repeated"`
 	Kind      string   `query:"quota_kind" enum:"allocator,process,device" default:"allocator"`
 	Origin    string   `query:"origin" enum:"measured,simulated,imported" default:"measured"`
-	Risk      float64  `query:"risk" default:"0.01" doc:"how probable an out-of-memory may be where the answer is a fit's bound, 0.0001 to 0.5"`
+	Risk      float64  `query:"risk" minimum:"0.0001" maximum:"0.5" default:"0.01" doc:"how probable an out-of-memory may be where the answer is a fit's bound"`
 }
 
 // PointQuery is a question for one length and batch.

@@ -117,7 +117,11 @@ func TestQuotaRefuses(t *testing.T) {
 		{"seq_len=64&chunk_size=7", "no measured sweep covers chunk size 7; covered: ", 404, quota.NotCovered},
 		{"seq_len=64&env=EMPTY%3D", "no boundary and its group no coefficients yet", 404, quota.NotCovered},
 		{"seq_len=65&chunk_size=64", "no boundary and its group no coefficients yet", 404, quota.NotCovered},
-		{"seq_len=64&risk=0.9", "risk is 0.9", 400, quota.BadQuestion},
+		{"seq_len=64&risk=0.9", "risk", 422, quota.BadQuestion},
+		{"seq_len=64&risk=0", "risk", 422, quota.BadQuestion},
+		{"seq_len=64&risk=NaN", "risk is NaN", 400, quota.BadQuestion},
+		{"seq_len=64&seq_len=128", "seq_len is given more than once", 422, quota.BadQuestion},
+		{"seq_len=64&env=PYTORCH_CUDA_ALLOC_CONF%3Dgarbage:1", "garbage", 400, quota.BadQuestion},
 		{"seq_len=2000000", "seq_len is 2000000", 400, quota.BadQuestion},
 	} {
 		q, err := url.ParseQuery(tt.query)

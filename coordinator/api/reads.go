@@ -70,7 +70,11 @@ func (s *server) role() string {
 }
 
 // queries are the query parameters of each operation, by mux pattern.
-type queries map[string][]string
+type queries map[string]parameters
+
+// parameters are those that an operation takes, sorted, and of them those that
+// may be given more than once.
+type parameters struct{ names, lists []string }
 
 // queriesOf reads them off the OpenAPI document, after adding to reads what all
 // of them take.
@@ -91,14 +95,18 @@ func queriesOf(h huma.API) queries {
 			if op.Method != http.MethodGet {
 				documentHeaders(op, headerIndex)
 			}
-			names := []string{}
+			var takes parameters
 			for _, p := range op.Parameters {
-				if p.In == "query" {
-					names = append(names, p.Name)
+				if p.In != "query" {
+					continue
+				}
+				takes.names = append(takes.names, p.Name)
+				if p.Schema != nil && p.Schema.Type == huma.TypeArray {
+					takes.lists = append(takes.lists, p.Name)
 				}
 			}
-			slices.Sort(names)
-			out[op.Method+" "+path] = names
+			slices.Sort(takes.names)
+			out[op.Method+" "+path] = takes
 		}
 	}
 	return out
@@ -109,26 +117,33 @@ func ofRegistry(id, path string) bool {
 	return strings.HasPrefix(path, "/v1/") && !slices.Contains([]string{"agents", "trace", "watch", "cluster"}, id)
 }
 
-// refuse names the first parameter that an operation does not take; a misspelt
-// filter would else select everything.
+// refuse names the parameters that an operation does not take, a misspelt filter
+// would else select everything; and one that is given twice, of which all but
+// one value would else be passed over.
 func (q queries) refuse(pattern string, given url.Values) *Problem {
 	known, ok := q[pattern]
 	if !ok {
 		return nil // no operation of ours: the mux says so
 	}
-	names := []string{}
-	for name := range given {
-		if !slices.Contains(known, name) {
+	names, twice := []string{}, []string{}
+	for name, values := range given {
+		switch {
+		case !slices.Contains(known.names, name):
 			names = append(names, strconv.Quote(name))
+		case len(values) > 1 && !slices.Contains(known.lists, name):
+			twice = append(twice, name)
 		}
+	}
+	if len(names) == 0 && len(twice) > 0 {
+		return problem(http.StatusUnprocessableEntity, CodeBadRequest, fmt.Sprintf("query parameter %s is given more than once, and takes one value", slices.Min(twice)))
 	}
 	if len(names) == 0 {
 		return nil
 	}
 	slices.Sort(names)
 	takes := "none"
-	if len(known) > 0 {
-		takes = strings.Join(known, ", ")
+	if len(known.names) > 0 {
+		takes = strings.Join(known.names, ", ")
 	}
 	return problem(http.StatusUnprocessableEntity, CodeBadRequest, fmt.Sprintf("unknown query parameter %s; known here: %s", strings.Join(names, ", "), takes))
 }
@@ -150,7 +165,7 @@ func (s *server) check(mux *http.ServeMux, known queries) http.Handler {
 			writeProblem(w, p)
 			return
 		}
-		if slices.Contains(known[pattern], paramConsistent) {
+		if slices.Contains(known[pattern].names, paramConsistent) {
 			if !s.fresh(w, r, given) || !s.knows(w, r, pattern) {
 				return
 			}

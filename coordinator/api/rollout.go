@@ -38,8 +38,8 @@ type compareSweepsQuery struct {
 	Before       string  `query:"before" doc:"the sweep that it is compared with; left out, the newest settled one of the same cells on another stack"`
 	BeforeDriver string  `query:"before_driver" doc:"needed where the sweep has several drivers"`
 	AfterDriver  string  `query:"after_driver" doc:"needed where the sweep has several drivers"`
-	Margin       int64   `query:"margin_bytes" minimum:"0" doc:"the difference that does not matter; 0 is 16 MiB"`
-	Confidence   float64 `query:"confidence" doc:"0.5 to 0.999; 0 is 0.95"`
+	Margin       int64   `query:"margin_bytes" minimum:"1" default:"16777216" doc:"the difference that does not matter"`
+	Confidence   float64 `query:"confidence" minimum:"0.5" maximum:"0.999" default:"0.95" doc:"the rate at which the verdicts should hold"`
 	Card         int64   `query:"card_bytes" minimum:"0" doc:"the memory of the card that jobs run on; 0 asks about none"`
 }
 
