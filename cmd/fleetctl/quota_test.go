@@ -305,6 +305,10 @@ func TestWrongQuotaQuestions(t *testing.T) {
 		{[]string{"replicas", "--card-memory=2GiB", "--seq-len=384", sim, d}, "no run fits"},
 		{[]string{"compare", "--seq-len=384", sim, d}, "--with"},
 		{[]string{"compare", "--seq-len=384", "--with=colour=red", sim, d}, "with takes FIELD=VALUE"},
+		{[]string{"compare", "--seq-len=384", "--with=origin=measured", sim, d}, "never subtracted"},
+		{[]string{"recommend", "--seq-len=384", "--format=slurm", "--shards-per-gpu=1025", sim, d}, "--shards-per-gpu is 1025"},
+		{[]string{"recommend", "--seq-len=384", "--env=PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0.5", sim, d}, "leave it out"},
+		{[]string{"recommend", "--seq-len=384", "--env=PYTORCH_CUDA_ALLOC_CONF=garbage:1", sim, d}, "garbage"},
 	} {
 		out, errs, code := fleetctl(t, append([]string{"quota"}, tt.args...)...)
 		if code != exitUsage || out != "" || !strings.Contains(errs, tt.words) || strings.Count(strings.TrimSpace(errs), "\n") > 0 {

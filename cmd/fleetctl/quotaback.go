@@ -142,8 +142,9 @@ func (a *app) quotaCompareCommand() *cobra.Command {
 	c := &cobra.Command{Use: "compare", Short: "Two quotas side by side", Args: cobra.NoArgs,
 		Long: `Two recommendations side by side: the one that the flags ask for, and the same with
 the fields changed that --with names: seq_len, batch, chunk_size, gpu, driver,
-origin, workload, param=KEY=VALUE, env=KEY=VALUE (env= for none). It judges
-nothing: whether a difference is more than noise, matrix diff says.`,
+workload, param=KEY=VALUE, env=KEY=VALUE (env= for none). Numbers of two origins
+are never subtracted. It judges nothing: whether a difference is more than noise,
+matrix diff says.`,
 		Example: "  fleetctl quota compare --seq-len 384 --driver 580.159.04 --with driver=590.48.01",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(with) == 0 {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -33,6 +34,9 @@ const (
 func formats() []string {
 	return []string{formatTable, formatJSON, formatSlurm, formatKubernetes, formatHAMi, formatMPS, formatEnv}
 }
+
+// maxShards is more than any card is divided into.
+const maxShards = 1024
 
 // formFlags say in which form an answer is wanted, and what a scheduler's form
 // needs to know beside it.
@@ -61,8 +65,8 @@ func (f *formFlags) check(q *quotaFlags, asJSON bool) error {
 	if !slices.Contains(formats(), f.format) {
 		return usagef("--format is %q, and must be one of %s", f.format, strings.Join(formats(), ", "))
 	}
-	if f.shards < 0 {
-		return usagef("--shards-per-gpu is %d, and must not be negative", f.shards)
+	if f.shards < 0 || f.shards > maxShards {
+		return usagef("--shards-per-gpu is %d, and must be between 1 and %d (0 for none)", f.shards, maxShards)
 	}
 	if f.format == formatHAMi || f.format == formatMPS {
 		q.kind = cmp.Or(q.kind, string(proto.QuotaProcess))
@@ -75,6 +79,9 @@ func (f *formFlags) check(q *quotaFlags, asJSON bool) error {
 // write prints the answer in a scheduler's form. The error says which kind of
 // quota the form can carry.
 func (f *formFlags) write(w io.Writer, r api.Recommendation) error {
+	if r.Quota <= 0 {
+		return fmt.Errorf("the answer is a quota of %d bytes, which is none", int64(r.Quota))
+	}
 	f.total = cmp.Or(f.total, r.CardTotal)
 	if f.total > 0 && r.Quota > f.total {
 		return fmt.Errorf("the run needs %s, and the card has %s: it does not fit", r.Quota, f.total)
@@ -96,7 +103,21 @@ func summary(r api.Recommendation) string {
 	if r.Extrapolated {
 		text += " EXTRAPOLATED"
 	}
-	return text
+	return oneLine(text)
+}
+
+// oneLine shows what cannot be printed as an escape: a comment ends with its line,
+// and what follows would be run.
+func oneLine(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // fraction is the share of the card whose bytes, cut off as torch does, are at
@@ -180,7 +201,7 @@ func (f *formFlags) env(r api.Recommendation) (string, error) {
 func comments(notes []string) string {
 	text := ""
 	for _, n := range notes {
-		text += "# " + n + "\n"
+		text += "# " + oneLine(n) + "\n"
 	}
 	return text
 }

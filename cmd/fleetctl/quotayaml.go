@@ -78,14 +78,25 @@ func (f *formFlags) hami(r api.Recommendation) (string, error) {
 		notes: []string{"gpumem is in MiB, one virtual GPU of it"}}.yaml(r), nil
 }
 
+// quotaOf is a kind's quota with its article.
+func quotaOf(kind proto.QuotaKind) string {
+	if kind == proto.QuotaAllocator {
+		return "an allocator quota"
+	}
+	return fmt.Sprintf("a %s quota", kind)
+}
+
 // mps is the NVIDIA device plugin's form: its configuration, which divides a
 // card's memory evenly, and the pod that takes one part.
 func (f *formFlags) mps(r api.Recommendation) (string, error) {
 	if r.QuotaKind != proto.QuotaProcess {
-		return "", fmt.Errorf("MPS limits a process, not what a %s quota counts: ask with --kind process", r.QuotaKind)
+		return "", fmt.Errorf("MPS limits a process, which is not what %s counts: ask with --kind process", quotaOf(r.QuotaKind))
 	}
 	if f.total == 0 {
 		return "", errors.New("the card's total is not known from any run, and MPS divides it: give --card-memory")
+	}
+	if r.Quota <= 0 || f.total < r.Quota {
+		return "", fmt.Errorf("a quota of %s divides no card of %s", r.Quota, f.total)
 	}
 	replicas := int64(f.total / r.Quota)
 	vars, notes, err := f.variables(r)

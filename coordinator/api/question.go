@@ -46,7 +46,7 @@ type replicaQuery struct {
 // compareQuery asks for two answers.
 type compareQuery struct {
 	PointQuery
-	With []string `query:"with,explode" required:"true" doc:"FIELD=VALUE in which the second question differs: seq_len, batch, chunk_size, gpu, driver, origin, workload, param=KEY=VALUE, env=KEY=VALUE (env= for none); may be repeated"`
+	With []string `query:"with,explode" required:"true" doc:"FIELD=VALUE in which the second question differs: seq_len, batch, chunk_size, gpu, driver, workload, param=KEY=VALUE, env=KEY=VALUE (env= for none); may be repeated"`
 }
 
 func (d *desk) registerBackward(h huma.API) {
@@ -126,7 +126,7 @@ func differing(q quota.Question, with []string) (quota.Question, error) {
 		case ok && name == "param":
 			params = append(params, value)
 		default:
-			return q, problem(http.StatusBadRequest, CodeBadRequest, fmt.Sprintf("with takes FIELD=VALUE of seq_len, batch, chunk_size, gpu, driver, origin, workload, param or env, not %q", text))
+			return q, problem(http.StatusBadRequest, CodeBadRequest, fmt.Sprintf("with takes FIELD=VALUE of seq_len, batch, chunk_size, gpu, driver, workload, param or env, not %q", text))
 		}
 	}
 	var err error
