@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/oomfleet/oomfleet/matrix"
 )
 
 // TestDocumentedCommands: a command line in a block that no transcript runs can
@@ -98,6 +101,12 @@ func givable(command string) error {
 			if _, err := os.Stat(filepath.Join("../..", path)); err != nil {
 				return err
 			}
+			if strings.HasSuffix(path, ".yaml") { // given to a command, it is a matrix
+				source, err := os.ReadFile(filepath.Join("../..", path))
+				if _, bad := matrix.Parse(source, matrix.Options{}); err != nil || bad != nil {
+					return errors.Join(err, bad)
+				}
+			}
 		}
 	}
 	if words[0] == "make" {
@@ -123,10 +132,7 @@ func givable(command string) error {
 	if err := c.ParseFlags(rest); err != nil {
 		return err
 	}
-	if err := c.ValidateArgs(c.Flags().Args()); err != nil {
-		return err
-	}
-	return c.ValidateRequiredFlags()
+	return errors.Join(c.ValidateArgs(c.Flags().Args()), c.ValidateRequiredFlags())
 }
 
 // TestGivable holds that the check can fail.
@@ -134,7 +140,7 @@ func TestGivable(t *testing.T) {
 	for command, good := range map[string]bool{
 		"fleetctl matrix list": true, "fleetctl matrix lists": false, "fleetctl matrix": false, "fleetctl matrix list --no-such": false,
 		"fleetctl matrix list x": false, "fleetctl matrix submit deploy/examples/none.yaml": false, "fleetctl registry backup": false,
-		"make sim N=1": true, "make simulate": false, "make sim NO_SUCH=1": false, "go test ./none": false,
+		"make sim N=1": true, "fleetctl matrix submit deploy/fleet.yaml": false, "make simulate": false, "make sim NO_SUCH=1": false, "go test ./none": false,
 	} {
 		if err := givable(command); (err == nil) != good {
 			t.Errorf("%s: %v", command, err)
