@@ -69,6 +69,13 @@ func (d *driverSpace) choose(size int64) choice {
 	if front == 0 {
 		front = 1 << 46
 	}
+	if front < uint64(length) { // addresses end below: go on above all
+		front = d.chunks[len(d.chunks)-1].hi
+		if n := len(d.gaps); n > 0 {
+			front = max(front, d.gaps[n-1].end())
+		}
+		front += uint64(length)
+	}
 	return choice{addr: front - uint64(length), hole: -1, gap: -1}
 }
 

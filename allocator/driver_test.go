@@ -155,3 +155,38 @@ func lines(t *testing.T, path string) (out [][]byte) {
 	}
 	return out
 }
+
+// TestDriverSpaceAtTheBottom: where no room is left below, segments go above all.
+func TestDriverSpaceAtTheBottom(t *testing.T) {
+	const MiB = 1 << 20
+	var d driverSpace
+	d.record(span{128 * MiB, 32 * MiB})
+	if got := d.take(160 * MiB); got != 160*MiB {
+		t.Errorf("160 MiB at %d MiB, want above", got/MiB)
+	}
+	if got := d.take(96 * MiB); got != 32*MiB {
+		t.Errorf("96 MiB at %d MiB, want below", got/MiB)
+	}
+	if got := d.take(64 * MiB); got != 320*MiB {
+		t.Errorf("64 MiB at %d MiB, want above all", got/MiB)
+	}
+}
+
+// TestCompileRefusesImpossibleSegments: no process has them, and the driver's
+// places could not be told from them.
+func TestCompileRefusesImpossibleSegments(t *testing.T) {
+	const MiB = 1 << 20
+	for what, events := range map[string][]Event{
+		"beyond any address space": {{Action: SegmentAlloc, Addr: 1 << 63, Size: 2 * MiB}},
+		"too large":                {{Action: SegmentAlloc, Addr: MiB, Size: 1 << 60}},
+		"on top of another":        {{Action: SegmentAlloc, Addr: 0, Size: 20 * MiB}, {Action: SegmentAlloc, Addr: 2 * MiB, Size: 2 * MiB}},
+	} {
+		if _, err := Compile(events); err == nil {
+			t.Errorf("%s: compiled", what)
+		}
+	}
+	again := []Event{{Action: SegmentAlloc, Addr: MiB, Size: 2 * MiB}, {Action: SegmentFree, Addr: MiB, Size: 2 * MiB}, {Action: SegmentAlloc, Addr: MiB, Size: 20 * MiB}}
+	if _, err := Compile(again); err != nil {
+		t.Errorf("given back in between: %v", err)
+	}
+}

@@ -1,6 +1,10 @@
 package allocator
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"sort"
+)
 
 // opKind is one step of a compiled trace.
 type opKind uint8
@@ -105,7 +109,21 @@ type compiler struct {
 	streams  map[int64]int32
 	slots    slots
 	inBurst  bool
-	given    int // released segments so far
+	given    int    // released segments so far
+	lying    []span // segments that are there now, by address
+}
+
+// addressEnd bounds addresses and sizes: those of 57-bit paging.
+const addressEnd = 1 << 57
+
+// place notes a segment; false when another lies there.
+func (c *compiler) place(s span) bool {
+	i := sort.Search(len(c.lying), func(i int) bool { return c.lying[i].end() > s.addr })
+	if i < len(c.lying) && c.lying[i].addr < s.end() {
+		return false
+	}
+	c.lying = slices.Insert(c.lying, i, s)
+	return true
 }
 
 // step compiles event i and returns how many events behind it were consumed.
@@ -131,12 +149,19 @@ func (c *compiler) step(events []Event, i int) (skip int, err error) {
 		if e.Size <= 0 {
 			return 0, fmt.Errorf("a segment of no size")
 		}
+		if e.Addr >= addressEnd || e.Size >= addressEnd {
+			return 0, fmt.Errorf("a segment that lies outside any address space")
+		}
+		if e.Action == SegmentAlloc && !c.place(span{e.Addr, e.Size}) {
+			return 0, fmt.Errorf("a segment on top of another")
+		}
 		c.p.segments = append(c.p.segments, recorded{span: span{e.Addr, e.Size}, given: c.given})
 		c.p.ranges = c.p.ranges || e.Action == SegmentMap
 	case OOM:
 		c.p.oomAt = i
 	case SegmentFree:
 		c.given++
+		c.lying = slices.DeleteFunc(c.lying, func(s span) bool { return s.addr == e.Addr })
 	case SegmentUnmap, Snapshot:
 	default:
 		return 0, fmt.Errorf("unknown action")

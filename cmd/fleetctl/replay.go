@@ -99,8 +99,15 @@ func settingsOf(pairs []string, recorded allocator.Settings) (allocator.Settings
 		}
 		env[name] = value
 	}
-	return allocator.SettingsFromEnv(env)
+	s, err := allocator.SettingsFromEnv(env)
+	if err == nil && s.Fraction > 0 && s.Fraction < 1 {
+		return s, errFraction
+	}
+	return s, err
 }
+
+// errFraction refuses a second quota beside the one that is asked about.
+var errFraction = errors.New("per_process_memory_fraction is a quota of its own: leave it out, and give its bytes to `trace replay` as --cap")
 
 // limit is the replay's limit for a quota of the kind that was asked for.
 func (r *recorded) limit(quota int64) allocator.Limit {
@@ -168,9 +175,16 @@ func (r *recorded) boundary() (boundaryDocument, allocator.ReplayResult, error) 
 		o.Kind = allocator.SweepDevice
 	}
 	s, err := r.program.Sweep(o)
-	if r.ceiling > 0 && err == nil && s.AboveDevice { // the boundary lies higher
+	if err == nil && s.AboveDevice { // the boundary lies higher than was looked, on this card or beyond it
 		o.Ceiling = 0
+		if r.ceiling == 0 || r.total == 0 {
+			o.DeviceTotal = 0
+		}
 		s, err = r.program.Sweep(o)
+		if err == nil && s.AboveDevice {
+			o.DeviceTotal = 0
+			s, err = r.program.Sweep(o)
+		}
 	}
 	if err != nil {
 		return boundaryDocument{}, allocator.ReplayResult{}, err

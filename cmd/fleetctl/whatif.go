@@ -74,6 +74,9 @@ func whatIf(path string, settings []string) ([]whatIfRow, error) {
 			continue
 		}
 		set, err := allocator.ParseSettings(conf)
+		if err == nil && set.Fraction > 0 && set.Fraction < 1 {
+			err = errFraction
+		}
 		if err != nil {
 			return nil, wrongInput(err)
 		}

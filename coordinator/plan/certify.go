@@ -47,6 +47,10 @@ func certify(rec *registry.Record, l ledger, lim limits) (s step, missed miss) {
 			return step{}, miss{at: a, seen: v, why: c.contradicted(b, l.tallies[a].last)}
 		}
 	}
+	if failed := l.points().fails; len(failed) > 0 && failed[len(failed)-1] >= b && !varies(rec) {
+		at := aim{proto.TaskProbe, failed[len(failed)-1]}
+		return step{}, miss{at: at, seen: fails, why: claim{at.quota, passes}.contradicted(b, l.tallies[at].last)}
+	}
 	if first {
 		missing = missing[:1]
 	}
