@@ -10,6 +10,8 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -305,9 +307,19 @@ func grandchildOf(t *testing.T, stderr string) int {
 	return 0
 }
 
+// mustBeGone takes a process that has ended and only waits to be reaped, which
+// holds nothing any more, for gone.
 func mustBeGone(t *testing.T, pid int) {
 	t.Helper()
-	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("process %d is there when Run has returned: %v", pid, err)
+	if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+		return
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return
+	}
+	// The state is the first field behind the name, which is in parentheses.
+	if _, rest, _ := strings.Cut(string(stat), ") "); err != nil || !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X") {
+		t.Errorf("process %d is there when Run has returned: %q, %v", pid, stat, err)
 	}
 }
