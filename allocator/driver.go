@@ -70,11 +70,13 @@ func (d *driverSpace) choose(size int64) choice {
 		front = 1 << 46
 	}
 	if front < uint64(length) { // addresses end below: go on above all
-		front = d.chunks[len(d.chunks)-1].hi
-		if n := len(d.gaps); n > 0 {
-			front = max(front, d.gaps[n-1].end())
+		front = uint64(length)
+		if n := len(d.chunks); n > 0 {
+			front += d.chunks[n-1].hi
 		}
-		front += uint64(length)
+		if n := len(d.gaps); n > 0 {
+			front = max(front, d.gaps[n-1].end()+uint64(length))
+		}
 	}
 	return choice{addr: front - uint64(length), hole: -1, gap: -1}
 }
@@ -144,10 +146,10 @@ func (d *driverSpace) give(s span) {
 	}
 }
 
-// unhide follows a recording and notes what its places show of others: where a
+// noteHidden follows a recording and notes what its places show of others: where a
 // segment got a chunk of its own, but not at the end of the free space, what lies
 // between was taken by someone else.
-func unhide(segments []recorded) {
+func noteHidden(segments []recorded) {
 	var d driverSpace
 	for i := range segments {
 		s := &segments[i]

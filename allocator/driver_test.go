@@ -172,6 +172,15 @@ func TestDriverSpaceAtTheBottom(t *testing.T) {
 	}
 }
 
+// TestDriverSpaceOfOneHugeRequest: a first request larger than the addresses
+// below the first one handed out has its place, too.
+func TestDriverSpaceOfOneHugeRequest(t *testing.T) {
+	r, err := Replay([]Event{{Action: Alloc, Addr: 1 << 21, Size: 1 << 50}, {Action: Alloc, Addr: 1 << 52, Size: 1 << 50}}, Settings{}, Limit{})
+	if err != nil || r.OOM || r.PeakReserved != 2<<50 {
+		t.Errorf("%+v, %v; want 2 PiB reserved", r, err)
+	}
+}
+
 // TestCompileRefusesImpossibleSegments: no process has them, and the driver's
 // places could not be told from them.
 func TestCompileRefusesImpossibleSegments(t *testing.T) {

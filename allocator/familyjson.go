@@ -185,7 +185,7 @@ func (d *pieceDoc) piece() (*piece, error) {
 		}
 		p.places = append(p.places, recorded{span: span{s[0], int64(s[1])}})
 	}
-	unhide(p.places)
+	noteHidden(p.places)
 	_, err := p.extend(p.base)
 	return p, err
 }

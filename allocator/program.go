@@ -97,7 +97,7 @@ func Compile(events []Event) (*Program, error) {
 	c.p.repeated = findStretches(c.p.ops)
 	c.p.divided = &division{}
 	if !c.p.ranges {
-		unhide(c.p.segments)
+		noteHidden(c.p.segments)
 	}
 	return c.p, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/oomfleet/oomfleet/allocator"
 	"github.com/oomfleet/oomfleet/coordinator/plan"
@@ -81,11 +82,11 @@ func (d *duty) shown(ctx context.Context, r plan.Replay, run allocator.CappedRun
 	if err != nil || why != "" {
 		return showing{why: why}, err
 	}
-	var failed error
+	var failed []string
 	for _, other := range others {
 		p, change, err := against(run, other.program, set)
 		if err != nil {
-			failed = errors.Join(failed, err)
+			failed = append(failed, err.Error())
 			continue
 		}
 		kind := kindOf(change)
@@ -97,7 +98,7 @@ func (d *duty) shown(ctx context.Context, r plan.Replay, run allocator.CappedRun
 		}
 		return showing{program: p, kind: kind, own: other.own}, nil
 	}
-	return showing{why: failed.Error()}, nil
+	return showing{why: strings.Join(failed, "; ")}, nil
 }
 
 func kindOf(c allocator.Change) proto.LessonKind {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -167,7 +168,7 @@ func (a *app) programPredictCommand() *cobra.Command {
 	var seqLen, batch, chunk int
 	c := &cobra.Command{Use: "predict FILE", Short: "Say which quotas a run that was never made needs", Args: cobra.ExactArgs(1),
 		Example: "  fleetctl program predict esmfold.program --seq-len 640 --batch 1",
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if seqLen < 1 || batch < 1 || chunk < 0 {
 				return usagef("--seq-len and --batch are at least 1, --chunk-size at least 0")
 			}
@@ -175,7 +176,7 @@ func (a *app) programPredictCommand() *cobra.Command {
 			if err != nil {
 				return wrongInput(err)
 			}
-			d, err := p.predict(f, seqLen, batch, chunk)
+			d, err := p.predict(cmd.Context(), f, seqLen, batch, chunk)
 			if err != nil {
 				return wrongInput(err)
 			}
@@ -203,7 +204,7 @@ func (a *app) programPredictCommand() *cobra.Command {
 	return c
 }
 
-func (p *programFile) predict(f replayFlags, seqLen, batch, chunk int) (predictionDocument, error) {
+func (p *programFile) predict(ctx context.Context, f replayFlags, seqLen, batch, chunk int) (predictionDocument, error) {
 	r := &recorded{total: int64(p.Total), overhead: int64(p.Outside)}
 	var err error
 	if r.kind, err = proto.ParseQuotaKind(f.capKind); err != nil {
@@ -222,7 +223,7 @@ func (p *programFile) predict(f replayFlags, seqLen, batch, chunk int) (predicti
 	if r.program, err = p.Family.At(seqLen, batch, chunk); err != nil {
 		return predictionDocument{}, err
 	}
-	b, uncapped, err := r.boundary()
+	b, uncapped, err := r.boundary(ctx)
 	if err != nil {
 		return predictionDocument{}, err
 	}

@@ -169,22 +169,20 @@ func outcomeOf(r allocator.ReplayResult) string {
 
 // boundary maps the outcome over all quotas; it also returns the replay without
 // one. checked comes first where there is a recording to check.
-func (r *recorded) boundary() (boundaryDocument, allocator.ReplayResult, error) {
-	o := allocator.SweepOptions{Settings: r.wanted, Recorded: r.recorded, Overhead: r.overhead, DeviceTotal: r.total, Ceiling: r.ceiling}
+func (r *recorded) boundary(ctx context.Context) (boundaryDocument, allocator.ReplayResult, error) {
+	o := allocator.SweepOptions{Settings: r.wanted, Recorded: r.recorded, Overhead: r.overhead, DeviceTotal: r.total, Ceiling: r.ceiling,
+		Stop: func() bool { return ctx.Err() != nil }}
 	if r.kind != proto.QuotaAllocator && r.kind != "" {
 		o.Kind = allocator.SweepDevice
 	}
 	s, err := r.program.Sweep(o)
-	if err == nil && s.AboveDevice { // the boundary lies higher than was looked, on this card or beyond it
+	if err == nil && s.AboveDevice && o.Ceiling > 0 { // the boundary lies higher than was looked
 		o.Ceiling = 0
-		if r.ceiling == 0 || r.total == 0 {
-			o.DeviceTotal = 0
-		}
 		s, err = r.program.Sweep(o)
-		if err == nil && s.AboveDevice {
-			o.DeviceTotal = 0
-			s, err = r.program.Sweep(o)
-		}
+	}
+	if err == nil && s.AboveDevice { // and beyond the card
+		o.DeviceTotal = 0
+		s, err = r.program.Sweep(o)
 	}
 	if err != nil {
 		return boundaryDocument{}, allocator.ReplayResult{}, err

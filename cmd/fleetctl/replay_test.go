@@ -3,13 +3,17 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/oomfleet/oomfleet/allocator"
 )
 
 const (
@@ -195,5 +199,28 @@ func TestBoundaryOfTheContract(t *testing.T) {
 	if d.Boundary.Boundary != 10662*MiB || d.LowestPass != 10464*MiB || len(d.FailBands) != 1 ||
 		d.FailBands[0].From != 10652*MiB || d.FailBands[0].To != 10660*MiB || !d.BandsKnown {
 		t.Errorf("got %s", stdout)
+	}
+}
+
+// TestBoundaryBeyondTheCard: where the card of the recording is too small, the
+// boundary is the smallest quota all the same.
+func TestBoundaryBeyondTheCard(t *testing.T) {
+	r, err := openReplay("../../agent/sim/traces/L384_B1.parquet", replayFlags{capKind: "allocator", env: []string{"PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _, err := r.boundary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.total = 8 << 30
+	got, _, err := r.boundary(t.Context())
+	if err != nil || got.Boundary.Boundary != want.Boundary.Boundary || got.NoRetry != want.NoRetry || int64(got.Boundary.Boundary) <= r.total {
+		t.Errorf("on a small card %+v, %v; want %+v", got, err, want)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := r.boundary(ctx); !errors.Is(err, allocator.ErrStopped) {
+		t.Errorf("stopped: %v", err)
 	}
 }

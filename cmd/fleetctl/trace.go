@@ -133,7 +133,7 @@ func (a *app) traceBoundaryCommand() *cobra.Command {
 	var f replayFlags
 	c := &cobra.Command{Use: "boundary TRACE", Short: "Map a recorded run's outcome over all quotas", Args: cobra.ExactArgs(1),
 		Example: "  fleetctl trace boundary L512_B1_c64.parquet",
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := openReplay(args[0], f)
 			if err != nil {
 				return err
@@ -141,7 +141,7 @@ func (a *app) traceBoundaryCommand() *cobra.Command {
 			if _, err := r.checked(); err != nil {
 				return err
 			}
-			d, _, err := r.boundary()
+			d, _, err := r.boundary(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -42,8 +43,8 @@ func (a *app) traceWhatIfCommand() *cobra.Command {
 	var extra []string
 	c := &cobra.Command{Use: "what-if TRACE", Short: "Compare allocator settings for a recorded run, best first", Args: cobra.ExactArgs(1),
 		Example: "  fleetctl trace what-if L384_B1.parquet --setting garbage_collection_threshold:0.8",
-		RunE: func(_ *cobra.Command, args []string) error {
-			rows, err := whatIf(args[0], append(candidates(), extra...))
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rows, err := whatIf(cmd.Context(), args[0], append(candidates(), extra...))
 			if err != nil {
 				return err
 			}
@@ -66,7 +67,7 @@ func (a *app) traceWhatIfCommand() *cobra.Command {
 
 // whatIf maps a trace under each setting, lowest boundary first. Settings are
 // read before the trace is, so that a wrong one is refused at once.
-func whatIf(path string, settings []string) ([]whatIfRow, error) {
+func whatIf(ctx context.Context, path string, settings []string) ([]whatIfRow, error) {
 	var rows []whatIfRow
 	var wanted []allocator.Settings
 	for i, conf := range settings {
@@ -89,7 +90,7 @@ func whatIf(path string, settings []string) ([]whatIfRow, error) {
 	if _, err := own.checked(); err != nil {
 		return nil, err
 	}
-	base, _, err := own.boundary()
+	base, _, err := own.boundary(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +101,7 @@ func whatIf(path string, settings []string) ([]whatIfRow, error) {
 		group.Go(func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			errs[i] = rows[i].fill(*own, wanted[i], base)
+			errs[i] = rows[i].fill(ctx, *own, wanted[i], base)
 		})
 	}
 	group.Wait()
@@ -112,7 +113,7 @@ func whatIf(path string, settings []string) ([]whatIfRow, error) {
 }
 
 // fill maps the trace under a row's setting.
-func (row *whatIfRow) fill(r recorded, wanted allocator.Settings, base boundaryDocument) error {
+func (row *whatIfRow) fill(ctx context.Context, r recorded, wanted allocator.Settings, base boundaryDocument) error {
 	r.wanted = wanted
 	if wanted.Expandable && wanted.MaxSplit > 0 {
 		// Reserved memory follows the quota all the way up: thousands of paths
@@ -120,7 +121,7 @@ func (row *whatIfRow) fill(r recorded, wanted allocator.Settings, base boundaryD
 		r.ceiling = int64(base.NoRetry)
 		row.MappedUpTo = r.ceiling
 	}
-	b, uncapped, err := r.boundary()
+	b, uncapped, err := r.boundary(ctx)
 	if err != nil {
 		return fmt.Errorf("setting %q: %w", row.Setting, err)
 	}

@@ -61,8 +61,8 @@ func (k *kept[T]) get(digest proto.Digest, read func() (T, error)) (T, error) {
 	return value, nil
 }
 
-// library is the shelf within one question.
-func (s *shelf) library(ctx context.Context) quota.Library {
+// within is the shelf as one question reads it.
+func (s *shelf) within(ctx context.Context) quota.Library {
 	return quota.Library{
 		Family:    func(digest proto.Digest) (*allocator.Family, error) { return s.family(ctx, digest) },
 		Recording: func(digest proto.Digest) (*allocator.Program, error) { return s.recording(ctx, digest) },

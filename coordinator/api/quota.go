@@ -83,7 +83,7 @@ func answered[T any](ctx context.Context, d *desk, ask func(quota.Adviser) (T, e
 		return nil, tooLong
 	}
 	view, at := d.look()
-	answer, err := ask(quota.Adviser{View: view, At: quota.Stamp(at), Library: d.shelf.library(ctx), Now: time.Now(),
+	answer, err := ask(quota.Adviser{View: view, At: quota.Stamp(at), Library: d.shelf.within(ctx), Now: time.Now(),
 		Stop: func() bool { return ctx.Err() != nil }})
 	var refused *quota.Refusal
 	switch {

@@ -49,18 +49,18 @@ func DecodeMeta(r io.ReaderAt, size int64) (meta Meta, events int64, err error) 
 // ReadFile decodes the trace in a file. Errors name the file; those that
 // blame its content wrap ErrFormat.
 func ReadFile(path string) ([]allocator.Event, Meta, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, Meta{}, fmt.Errorf("read trace: %w", err)
-	}
-	defer f.Close()
-	st, err := f.Stat()
+	st, err := os.Stat(path) // first: opening a pipe would wait for its writer
 	if err != nil {
 		return nil, Meta{}, fmt.Errorf("read trace: %w", err)
 	}
 	if !st.Mode().IsRegular() {
 		return nil, Meta{}, fmt.Errorf("read trace %s: %w: not a regular file", path, ErrFormat)
 	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, Meta{}, fmt.Errorf("read trace: %w", err)
+	}
+	defer f.Close()
 	events, meta, err := Decode(f, st.Size())
 	if err != nil {
 		return nil, Meta{}, fmt.Errorf("read trace %s: %w", path, err)
