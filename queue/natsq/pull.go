@@ -46,9 +46,9 @@ func (q *Queue) pull(ctx context.Context, src source) (jetstream.Msg, time.Durat
 			if msg, err = q.fetch(scoped, cons); msg != nil {
 				return msg, cons.lease, nil
 			}
-			if errors.Is(err, errReconnected) {
-				continue // the server has forgotten the request; nothing is wrong with it
-			}
+		}
+		if errors.Is(err, errReconnected) {
+			continue // the server has forgotten the request; nothing is wrong with it
 		}
 		if cause := context.Cause(scoped); cause != nil {
 			return nil, 0, cause
@@ -108,7 +108,10 @@ func (q *Queue) consumer(ctx context.Context, src source) (pullConsumer, error) 
 	if ok {
 		return cons, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, requestLimit)
+	// A request whose answer went down with the connection is never answered.
+	scoped, end := q.scope(ctx, true)
+	defer end()
+	limited, cancel := context.WithTimeout(scoped, requestLimit)
 	defer cancel()
 	look := q.ensureConsumer
 	if q.cfg.Agent {
@@ -116,7 +119,7 @@ func (q *Queue) consumer(ctx context.Context, src source) (pullConsumer, error) 
 	}
 	cons, err := look(limited, src)
 	if err != nil {
-		return pullConsumer{}, fmt.Errorf("consumer %s: %w", src.durable, err)
+		return pullConsumer{}, fmt.Errorf("consumer %s: %w", src.durable, lost(scoped, err))
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -168,6 +171,14 @@ func (q *Queue) ensureConsumer(ctx context.Context, src source) (pullConsumer, e
 		}
 	}
 	return pullConsumer{cons, want.AckWait}, nil
+}
+
+// lost is errReconnected where a reconnect ended scoped, else err.
+func lost(scoped context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(scoped), errReconnected) {
+		return errReconnected
+	}
+	return err
 }
 
 // forget makes the next pull look src's consumer up again.

@@ -32,7 +32,7 @@ const (
 func (w *watch) empty(ctx context.Context, cons pullConsumer, err error) error {
 	if err == nil {
 		w.pause = 0
-		if err = w.inspect(ctx, cons); err == nil {
+		if err = w.inspect(ctx, cons); err == nil || errors.Is(err, errReconnected) {
 			return nil
 		}
 	}
@@ -65,11 +65,13 @@ func (w *watch) empty(ctx context.Context, cons pullConsumer, err error) error {
 // stream after a crash, or one that is silent while messages wait. An agent may
 // not mend it; the coordinators' audit does, see tend.
 func (w *watch) inspect(ctx context.Context, cons pullConsumer) error {
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	scoped, end := w.q.scope(ctx, true)
+	defer end()
+	ctx, cancel := context.WithTimeout(scoped, requestLimit)
 	defer cancel()
 	info, err := cons.Info(ctx)
 	if err != nil {
-		return err
+		return lost(scoped, err)
 	}
 	if w.q.cfg.Agent {
 		if info.NumPending > 0 && !info.Paused {
@@ -79,7 +81,7 @@ func (w *watch) inspect(ctx context.Context, cons pullConsumer) error {
 	}
 	s, err := w.q.stream(ctx, w.src.stream)
 	if err != nil {
-		return err
+		return lost(scoped, err)
 	}
 	log := w.q.cfg.Log.With("consumer", w.src.durable)
 	if last := s.CachedInfo().State.LastSeq; ahead(info, last) {

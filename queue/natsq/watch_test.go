@@ -2,10 +2,6 @@ package natsq_test
 
 import (
 	"context"
-	"io"
-	"net"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -72,88 +68,6 @@ func TestConsumerDeletedWhileWaiting(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
-}
-
-// proxy is a wire that can fall silent: connections stay open, and nothing
-// passes any more. New connections pass.
-type proxy struct {
-	net.Listener
-	target string
-	wires  sync.WaitGroup
-
-	mu     sync.Mutex // guards the rest
-	frozen chan struct{}
-	open   []net.Conn
-}
-
-func startProxy(t *testing.T, url string) *proxy {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{Listener: l, target: strings.TrimPrefix(url, "nats://"), frozen: make(chan struct{})}
-	p.wires.Go(p.accept)
-	t.Cleanup(func() {
-		l.Close()
-		p.mu.Lock()
-		for _, c := range p.open {
-			c.Close()
-		}
-		p.mu.Unlock()
-		p.wires.Wait()
-	})
-	return p
-}
-
-func (p *proxy) url() string { return "nats://" + p.Addr().String() }
-
-func (p *proxy) accept() {
-	for {
-		client, err := p.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", p.target)
-		if err != nil {
-			client.Close()
-			continue
-		}
-		p.mu.Lock()
-		frozen := p.frozen
-		p.open = append(p.open, client, server)
-		p.mu.Unlock()
-		p.wires.Go(func() { pass(client, server, frozen) })
-		p.wires.Go(func() { pass(server, client, frozen) })
-	}
-}
-
-// pass copies until frozen; then it swallows.
-func pass(to io.WriteCloser, from io.Reader, frozen <-chan struct{}) {
-	defer to.Close()
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buf)
-		if err != nil {
-			return
-		}
-		select {
-		case <-frozen:
-			continue
-		default:
-		}
-		if _, err := to.Write(buf[:n]); err != nil {
-			return
-		}
-	}
-}
-
-// freeze silences the connections that exist.
-func (p *proxy) freeze() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.frozen)
-	p.frozen = make(chan struct{})
 }
 
 // TestSilentConnection: the connection is up and carries nothing, as after a
