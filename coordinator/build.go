@@ -16,7 +16,19 @@ import (
 // what came of it. An error means that it was not known today: the store or the
 // registry could not be reached.
 func (d *duty) build(ctx context.Context, b plan.Build) error {
-	set, err := d.program(ctx, b)
+	set := registry.SetProgram{Family: b.Family}
+	for _, in := range b.Inputs {
+		set.Inputs = append(set.Inputs, in.Trace.Digest)
+	}
+	refused := set
+	err := d.guard(pieceBuild, aboutTraces(set.Inputs), func() (err error) {
+		set, err = d.program(ctx, b, set)
+		return err
+	})
+	if why := mistake(err); why != "" { // for good: the family's cells are recorded
+		set, err = refused, nil
+		set.Refused = why
+	}
 	if err == nil {
 		var reply registry.Reply
 		reply, err = d.propose(ctx, registry.Command{SetProgram: &set})
@@ -42,12 +54,8 @@ func (d *duty) build(ctx context.Context, b plan.Build) error {
 	return nil
 }
 
-// program reads the recordings and makes what they determine.
-func (d *duty) program(ctx context.Context, b plan.Build) (registry.SetProgram, error) {
-	set := registry.SetProgram{Family: b.Family}
-	for _, in := range b.Inputs {
-		set.Inputs = append(set.Inputs, in.Trace.Digest)
-	}
+// program reads the recordings and adds what they determine to set.
+func (d *duty) program(ctx context.Context, b plan.Build, set registry.SetProgram) (registry.SetProgram, error) {
 	var recordings []allocator.Recording
 	for _, in := range b.Inputs {
 		events, why, err := d.recording(ctx, in.Trace.Digest)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,8 +163,9 @@ func TestPredictByProgram(t *testing.T) {
 	}
 	digest := f.registry.View().Programs[family].Digest
 	predict := func(d *duty, length int, program proto.Digest) (proto.Prediction, error) {
-		return d.predict(f.ctx, plan.Replay{Program: program, Step: proto.DefaultStep,
+		a, err := d.predict(f.ctx, plan.Replay{Program: program, Step: proto.DefaultStep,
 			Cell: proto.Cell{SeqLen: length, Batch: 1, QuotaKind: proto.QuotaAllocator, Step: proto.DefaultStep}})
+		return a.Prediction, err
 	}
 	reads := func() int { return f.traces.reads }
 	before := reads()
@@ -275,13 +277,25 @@ func TestStaleProgram(t *testing.T) {
 		t.Fatalf("as foreseen: %+v, %v, stale %q", p, err, now().Stale)
 	}
 	r.Trace = traceRef(104)
-	f.registry.fail = func(int, registry.Command) error { return errors.New("no quorum") }
-	if _, err := d.predict(f.ctx, r); err == nil {
-		t.Error("the doubt was not committed, and the recording predicted all the same")
+	var proposed []string
+	f.registry.fail = func(_ int, c registry.Command) error {
+		if c.SetProgram == nil {
+			proposed = append(proposed, "prediction")
+			return nil
+		}
+		if proposed = append(proposed, "doubt"); len(proposed) == 1 {
+			return errors.New("no quorum")
+		}
+		return nil
 	}
-	f.registry.fail = nil
-	if p, err := d.predict(f.ctx, r); err != nil || p.Boundary.Boundary != 104*proto.MiB || !strings.Contains(now().Stale, "109051904 bytes") {
-		t.Fatalf("otherwise: %+v, %v, stale %q", p, err, now().Stale)
+	if err := d.replay(f.ctx, r); err == nil || len(proposed) != 1 {
+		t.Errorf("the doubt was not committed, and then %v, %v", proposed, err)
+	}
+	if err := d.replay(f.ctx, r); err != nil || !slices.Equal(proposed, []string{"doubt", "doubt", "prediction"}) || !strings.Contains(now().Stale, "109051904 bytes") {
+		t.Fatalf("otherwise: %v, %v, stale %q", proposed, err, now().Stale)
+	}
+	if p, err := d.predict(f.ctx, r); err != nil || p.Boundary.Boundary != 104*proto.MiB || p.doubt != nil {
+		t.Fatalf("otherwise: %+v, %v", p, err)
 	}
 	if now().Usable() {
 		t.Error("the program is still used")

@@ -11,38 +11,40 @@ import (
 	"github.com/oomfleet/oomfleet/storage/trace"
 )
 
-// compare holds a recording against what a program says of its cell, and
-// commits the doubt where they differ. A program that says nothing of the cell,
+// compare holds a recording against what a program says of its cell, and returns
+// the doubt where they differ, else nil. A program that says nothing of the cell,
 // or that is not the family's any more, is left alone.
-func (d *duty) compare(ctx context.Context, r plan.Replay, events []allocator.Event) error {
+func (d *duty) compare(ctx context.Context, r plan.Replay, events []allocator.Event) (*registry.SetProgram, error) {
 	family, err := d.programs.get(ctx, r.Check)
 	switch {
 	case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrCorrupt), errors.Is(err, errProgram):
-		return nil
+		return nil, nil
 	case err != nil:
-		return fmt.Errorf("read program %s: %w", r.Check, err)
+		return nil, fmt.Errorf("read program %s: %w", r.Check, err)
 	}
 	said, err := family.Trace(r.Cell.SeqLen, r.Cell.Batch, r.Cell.ChunkSize)
 	if err != nil {
-		return nil // outside its domain
+		return nil, nil // outside its domain
 	}
 	why := difference(said, events)
 	if why == "" {
-		return nil
+		return nil, nil
 	}
 	key := registry.FamilyOf(r.Key.Origin, r.Cell)
 	p := d.registry.View().Programs[key]
 	if p == nil || p.Digest != r.Check || p.Stale != "" {
-		return nil
+		return nil, nil
 	}
 	stale := fmt.Sprintf("the recording of %s is another program: %s", r.Cell, why)
-	_, err = d.propose(ctx, registry.Command{SetProgram: &registry.SetProgram{
-		Family: key, Inputs: p.Inputs, Program: p.Digest, Domains: p.Domains, Tested: p.Tested, Stale: stale,
-	}})
-	if err != nil {
-		return fmt.Errorf("doubt program %s: %w", r.Check, err)
+	return &registry.SetProgram{Family: key, Inputs: p.Inputs, Program: p.Digest, Domains: p.Domains, Tested: p.Tested, Stale: stale}, nil
+}
+
+// raise commits a doubt.
+func (d *duty) raise(ctx context.Context, doubt *registry.SetProgram) error {
+	if _, err := d.propose(ctx, registry.Command{SetProgram: doubt}); err != nil {
+		return fmt.Errorf("doubt program %s: %w", doubt.Program, err)
 	}
-	d.log.Warn("program is stale, its cells are recorded", "family", key.Family, "origin", key.Origin, "cell", r.Key.Cell, "why", why)
+	d.log.Warn("program is stale, its cells are recorded", "family", doubt.Family.Family, "origin", doubt.Family.Origin, "why", doubt.Stale)
 	return nil
 }
 

@@ -42,7 +42,12 @@ func (d *duty) compareSweep(ctx context.Context, v registry.View, s *registry.Sw
 	if t := trigger(s); t != nil && t.Kind == proto.TriggerRepeat {
 		about = v.Sweeps[t.Of]
 	}
-	doc, ok, err := Difference(v, about)
+	var doc diff.Document
+	var ok bool
+	err := d.guard(pieceCompare, "matrix status "+string(about.ID)+" --json", func() (err error) {
+		doc, ok, err = Difference(v, about)
+		return err
+	})
 	if err != nil {
 		if d.rollout.incomparable == nil {
 			d.rollout.incomparable = make(map[proto.MatrixID]bool)

@@ -152,7 +152,10 @@ func (d *duty) jobFailed(ctx context.Context, err error, what string, failed int
 // carryOut does what the plan for this view wants. Settlements come first, so
 // that a fit that waits for them is planned in the next round.
 func (d *duty) carryOut(ctx context.Context, view registry.View) error {
-	actions := d.planner.Next(view)
+	actions, err := d.next(view)
+	if err != nil {
+		return err
+	}
 	if err := d.settle(ctx, actions.Settle); err != nil {
 		return err
 	}
@@ -167,6 +170,21 @@ func (d *duty) carryOut(ctx context.Context, view registry.View) error {
 	}
 	d.rollout.settled = d.rollout.settled || len(actions.Settle) > 0
 	return d.issue(ctx, view.AppliedIndex, append(actions.Issue, repeats(view)...))
+}
+
+// next is the plan for this view. A plan that panics leaves the fleet as it is:
+// this node goes on leading, answers questions and takes results, so that the
+// sweep behind it can be looked at and cancelled.
+func (d *duty) next(view registry.View) (actions plan.Actions, err error) {
+	err = d.guard(piecePlan, "a backup of the registry", func() error {
+		actions = d.planner.Next(view)
+		return nil
+	})
+	if err != nil {
+		d.planner = plan.Planner{} // what it remembers may be half of something
+		return plan.Actions{}, fmt.Errorf("plan: %w", err)
+	}
+	return actions, nil
 }
 
 // issue commits requests and publishes the tasks that came of them, as far as

@@ -30,10 +30,14 @@ func (d *duty) startFit(ctx context.Context, f plan.Fit) {
 }
 
 // fit computes a group's coefficients and commits them. A group that cannot be
-// fitted gets none, and the log says so once. An error means that the commit
+// fitted gets none, and the log says so once a term of leadership. An error means that the commit
 // did not come through.
 func (d *duty) fit(ctx context.Context, key registry.GroupKey, records []*registry.Record) error {
-	models, err := coefficients(records)
+	var models []proto.Coefficients
+	err := d.guard(pieceFit, aboutTraces(tracesBehind(records)), func() (err error) {
+		models, err = coefficients(records)
+		return err
+	})
 	if err != nil {
 		d.metrics.fits.WithLabelValues(fitRefused).Inc()
 		d.log.Info("group has no coefficients", "group", key.Group, "quota_kind", key.QuotaKind, "origin", key.Origin,
@@ -58,6 +62,16 @@ func (d *duty) fit(ctx context.Context, key registry.GroupKey, records []*regist
 	d.log.Info("coefficients committed", "group", key.Group, "quota_kind", key.QuotaKind, "origin", key.Origin,
 		"recordings", len(records), "targets", len(models))
 	return nil
+}
+
+// tracesBehind are the traces of the records' recordings, as far as there are.
+func tracesBehind(records []*registry.Record) (out []proto.Digest) {
+	for _, rec := range records {
+		if run := rec.Recording(); run != nil && run.Trace != nil {
+			out = append(out, run.Trace.Digest)
+		}
+	}
+	return out
 }
 
 // coefficients fits the recordings of one group; they are never empty.

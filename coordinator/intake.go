@@ -35,7 +35,13 @@ func (c *Coordinator) intake(ctx context.Context) error {
 // take commits one report and acks it. A report that no try can commit is
 // logged and acked as well, or it would come again for ever.
 func (c *Coordinator) take(ctx context.Context, report queue.Report) error {
-	result, err := report.Result()
+	var result proto.Result
+	err := c.guard(pieceReport, "this log", func() (err error) {
+		if result, err = report.Result(); err == nil {
+			result = fitForLog(result)
+		}
+		return err
+	})
 	if errors.Is(err, queue.ErrForeign) {
 		c.metrics.foreign.Inc()
 		c.log.Error("report speaks for somebody else, it is kept out: look who holds the sender's credential", "error", err)
@@ -84,7 +90,6 @@ func (c *Coordinator) commit(ctx context.Context, result proto.Result) error {
 		c.log.Error("result is of another stack than its task, it is kept out", "task", result.Task, "agent", result.Agent, "why", why)
 		return nil
 	}
-	result = fitForLog(result)
 	reply, err := c.propose(ctx, registry.Command{TakeResult: &registry.TakeResult{Result: result}})
 	if err != nil {
 		return fmt.Errorf("commit result of task %s: %w", result.Task, err)

@@ -16,8 +16,7 @@ import (
 // teach predicts from the trace of a probe that spoke against a prediction: the
 // program that this run shows, swept under the cell's settings.
 func (d *duty) teach(ctx context.Context, r plan.Replay) (proto.Prediction, error) {
-	l := r.Lesson
-	lesson := &proto.Lesson{Number: l.Number, Trace: l.Trace, Program: l.Program, Said: l.Said, Quota: l.Quota, Passed: l.Passed}
+	l, lesson := r.Lesson, lessonOf(r)
 	run, why, err := d.capped(ctx, r.Trace.Digest)
 	if err != nil || why != "" {
 		return proto.Prediction{Lesson: lesson, Refused: why}, err
@@ -46,6 +45,15 @@ func (d *duty) teach(ctx context.Context, r plan.Replay) (proto.Prediction, erro
 		p.BandsKnown = false
 	}
 	return p, nil
+}
+
+// lessonOf is the lesson that a replay is, without what it shows; nil for none.
+func lessonOf(r plan.Replay) *proto.Lesson {
+	l := r.Lesson
+	if l.Number == 0 {
+		return nil
+	}
+	return &proto.Lesson{Number: l.Number, Trace: l.Trace, Program: l.Program, Said: l.Said, Quota: l.Quota, Passed: l.Passed}
 }
 
 // capped reads the trace of a probe. why says for good why it is of no use.

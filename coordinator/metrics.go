@@ -40,6 +40,7 @@ type metrics struct {
 	queueCounts
 	rollouts    *prometheus.CounterVec
 	comparisons *prometheus.CounterVec
+	panics      *prometheus.CounterVec
 	collecting
 }
 
@@ -109,6 +110,8 @@ func newMetrics(to prometheus.Registerer, reg Registry, agents func() []proto.Ag
 			rolloutQueued, rolloutHeld, rolloutRefused),
 		comparisons: vec("comparisons_total", "Sweeps compared with the one that they replace by this node as the leader, by verdict.", "verdict",
 			verdictLabels()...),
+		panics: vec("job_panics_total", "Pieces of the leader's work that panicked and were given up: a mistake of the program, worth a report.", "job",
+			pieces()...),
 		collecting: collecting{
 			collections: vec("collections_total", "Looks for garbage in the trace store by this node as the leader, by what came of it.", "result",
 				collectDone, collectDry, collectRefused, collectFailed),
@@ -120,7 +123,7 @@ func newMetrics(to prometheus.Registerer, reg Registry, agents func() []proto.Ag
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.issued, m.results, m.late, m.unreadable, m.foreign, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.stopped, m.held, m.rollouts, m.comparisons, m.collections, m.removedObjects, m.removedBytes, newReplica(reg), newPresent(agents),
+		m.issued, m.results, m.late, m.unreadable, m.foreign, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.stopped, m.held, m.rollouts, m.comparisons, m.panics, m.collections, m.removedObjects, m.removedBytes, newReplica(reg), newPresent(agents),
 	} {
 		if err := to.Register(c); err != nil {
 			return nil, err

@@ -21,7 +21,18 @@ var errProgram = errors.New("unreadable program")
 // store or the registry could not be reached.
 func (d *duty) replay(ctx context.Context, r plan.Replay) error {
 	begin := time.Now()
-	prediction, err := d.predict(ctx, r)
+	var a answer
+	err := d.guard(pieceReplay, aboutReplay(r), func() (err error) {
+		a, err = d.predict(ctx, r)
+		return err
+	})
+	if why := mistake(err); why != "" { // for good: the cell goes on as where replay has nothing to say
+		a, err = answer{Prediction: proto.Prediction{Refused: why, Lesson: lessonOf(r)}}, nil
+	}
+	if err == nil && a.doubt != nil {
+		err = d.raise(ctx, a.doubt)
+	}
+	prediction := a.Prediction
 	if err == nil {
 		prediction.Trace, prediction.Program = r.Trace.Digest, r.Program
 		var reply registry.Reply
@@ -46,25 +57,40 @@ func (d *duty) replay(ctx context.Context, r plan.Replay) error {
 	return err
 }
 
+// answer is what came of a replay: a prediction, and the doubt in a program that
+// came up on the way, which is committed first: were it second, a crash in
+// between would lose it.
+type answer struct {
+	proto.Prediction
+	doubt *registry.SetProgram // nil for none
+}
+
 // predict reads what is to be replayed and sweeps it. A recording is first held
-// against the program that says what it should hold: were the prediction
-// committed before the doubt, a crash in between would lose the doubt.
-func (d *duty) predict(ctx context.Context, r plan.Replay) (proto.Prediction, error) {
+// against the program that says what it should hold. It commits nothing.
+func (d *duty) predict(ctx context.Context, r plan.Replay) (a answer, err error) {
 	switch {
 	case r.Program != "":
-		return d.predictByProgram(ctx, r)
+		a.Prediction, err = d.predictByProgram(ctx, r)
+		return a, err
 	case r.Lesson.Number > 0:
-		return d.teach(ctx, r)
+		a.Prediction, err = d.teach(ctx, r)
+		return a, err
 	}
 	events, why, err := d.recording(ctx, r.Trace.Digest)
 	if err != nil || why != "" {
-		return proto.Prediction{Refused: why}, err
+		return answer{Prediction: proto.Prediction{Refused: why}}, err
 	}
 	if r.Check != "" {
-		if err := d.compare(ctx, r, events); err != nil {
-			return proto.Prediction{}, err
+		if a.doubt, err = d.compare(ctx, r, events); err != nil {
+			return answer{}, err
 		}
 	}
+	a.Prediction, err = d.predictByRecording(ctx, r, events)
+	return a, err
+}
+
+// predictByRecording sweeps the program that a recording shows.
+func (d *duty) predictByRecording(ctx context.Context, r plan.Replay, events []allocator.Event) (proto.Prediction, error) {
 	recorded, err := allocator.SettingsFromEnv(r.Recorded)
 	if err != nil {
 		return proto.Prediction{Refused: fmt.Sprintf("the allocator's settings are not modelled: %v", err)}, nil

@@ -85,7 +85,12 @@ func (d *duty) cover(ctx context.Context, order *registry.Sweep, n newcomer, all
 	view := d.registry.View()
 	log := d.log.With("standing", order.ID, "origin", order.Origin, "gpu", n.stack.GPU, "driver", n.stack.Driver, "agent", n.agent)
 	text := fmt.Sprint(order.ID, n.stack.GPU, n.stack.Driver, n.stack.CUDA, n.stack.Torch)
-	add, waits, err := due(view, order, n, all)
+	var add *registry.AddSweep
+	var waits bool
+	err := d.guard(pieceRollout, "the matrix of "+string(order.ID), func() (err error) {
+		add, waits, err = due(view, order, n, all)
+		return err
+	})
 	switch {
 	case err != nil:
 		if d.rollout.once("refused" + text) {

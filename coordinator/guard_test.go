@@ -1,0 +1,152 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/oomfleet/oomfleet/allocator"
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/registry"
+	"github.com/oomfleet/oomfleet/storage/trace"
+)
+
+// poisoned is a trace store with one trace that breaks an invariant of whoever
+// reads it.
+type poisoned struct {
+	Traces
+	digest proto.Digest
+}
+
+func (p *poisoned) GetTrace(ctx context.Context, digest proto.Digest) ([]allocator.Event, trace.Meta, error) {
+	if digest == p.digest {
+		panic("block 7\nis freed twice")
+	}
+	return p.Traces.GetTrace(ctx, digest)
+}
+
+// TestPoisonedReplay: a recording that replay panics over costs its own cell its
+// prediction and nobody else anything, and a later leader does not replay it.
+func TestPoisonedReplay(t *testing.T) {
+	f := newFleet(t)
+	poison := traceRef(64).Digest
+	var log bytes.Buffer
+	start := func() (*Coordinator, func()) {
+		c, err := New(f.cfg, Deps{Registry: f.registry, Queue: f.queue, Traces: &poisoned{f.traces, poison}, Metrics: f.metrics,
+			Log: slog.New(slog.NewJSONHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, f.background(c.Run)
+	}
+	c, stop := start()
+	f.agents(1, f.honest)
+	id := f.submit(c, "[64, 66]")
+	r := f.settled(id)
+	stop()
+	for _, row := range r.Cells {
+		want, reason := proto.CellCertified, ""
+		if row.SeqLen == 64 {
+			want, reason = proto.CellBisected, "internal error: block 7 is freed twice; please report with trace "+string(poison)
+		}
+		if row.State != want || row.Boundary.Boundary != truthOf(proto.Cell{SeqLen: row.SeqLen}) || !strings.Contains(row.Reason, reason) {
+			t.Errorf("L%d settled as %s at %s: %q", row.SeqLen, row.State, row.Boundary.Boundary, row.Reason)
+		}
+	}
+	f.counted(map[string]float64{`oomfleet_job_panics_total{job="replay"}`: 1, `oomfleet_job_panics_total{job="fit"}`: 0})
+	if !strings.Contains(log.String(), "guard_test.go") || !strings.Contains(log.String(), `"job":"replay"`) {
+		t.Errorf("the log has no stack: %s", log.String())
+	}
+	if actions := f.duty().planner.Next(f.registry.View()); len(actions.Predict) != 0 {
+		t.Errorf("the next leader replays %+v", actions.Predict)
+	}
+}
+
+// TestPoisonedWork: each other piece of the leader's work gives up with one line
+// where it would have ended the process.
+func TestPoisonedWork(t *testing.T) {
+	t.Run("build", func(t *testing.T) {
+		f := newFleet(t)
+		d := f.duty()
+		d.traces = &poisoned{f.traces, traceRef(66).Digest}
+		if err := d.build(f.ctx, buildFrom(64, 66, 68, 72)); err != nil {
+			t.Fatal(err)
+		}
+		p := f.registry.View().Programs[family]
+		if p == nil || p.NeedMore || len(p.Inputs) != 4 || !strings.HasPrefix(p.Refused, "internal error: block 7 is freed twice; please report with trace 0") ||
+			!strings.HasSuffix(p.Refused, "1 more") {
+			t.Errorf("committed %+v", p)
+		}
+	})
+	t.Run("fit", func(t *testing.T) {
+		f := newFleet(t)
+		// A record without a recording is none that a plan names.
+		if err := f.duty().fit(f.ctx, registry.GroupKey{}, []*registry.Record{{}}); err != nil {
+			t.Errorf("%v, and the fit would be made again", err)
+		}
+		if f.registry.index != 0 {
+			t.Error("something was committed")
+		}
+	})
+	t.Run("report", func(t *testing.T) {
+		f := newFleet(t)
+		c, task := issueOne(t, f)
+		acks := 0
+		if err := c.take(f.ctx, &poisonedReport{&acks}); err != nil || acks != 1 {
+			t.Errorf("%v, %d acks", err, acks)
+		}
+		r := &report{result: runOf(task, "agent-1")}
+		if err := c.take(f.ctx, r); err != nil || r.acks != 1 {
+			t.Errorf("the next report: %v, %d acks", err, r.acks)
+		}
+		f.counted(map[string]float64{`oomfleet_job_panics_total{job="report"}`: 1, "oomfleet_reports_dropped_total": 1, `oomfleet_results_total{outcome="pass"}`: 1})
+	})
+	t.Run("plan", func(t *testing.T) {
+		f := newFleet(t)
+		d := f.duty()
+		v := registry.View{Records: map[registry.Key]*registry.Record{{}: nil}}
+		if err := d.carryOut(f.ctx, v); mistake(err) == "" || stepDown(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestGuardLetsApplyPanic: a panic of the machine is not caught. It says that the
+// replica cannot be trusted any more.
+func TestGuardLetsApplyPanic(t *testing.T) {
+	for name, do := range map[string]func(f *fleet, d *duty) error{
+		"replay": func(f *fleet, d *duty) error { return d.replay(f.ctx, replayFor(64, nil)) },
+		"build":  func(f *fleet, d *duty) error { return d.build(f.ctx, buildFrom(64, 66, 68, 72)) },
+		"doubt": func(f *fleet, d *duty) error {
+			return d.raise(f.ctx, &registry.SetProgram{Family: family})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			d := f.duty()
+			d.registry = &broken{f.registry}
+			defer func() {
+				if p := fmt.Sprint(recover()); !strings.Contains(p, "cannot be trusted") {
+					t.Errorf("recovered %v", p)
+				}
+			}()
+			t.Errorf("returned %v", do(f, d))
+		})
+	}
+}
+
+// broken is a replica whose machine panics in the caller's goroutine.
+type broken struct{ *replicaOfOne }
+
+func (*broken) Propose(context.Context, registry.Command) (registry.Reply, error) {
+	panic("local state cannot be trusted")
+}
+
+type poisonedReport struct{ acks *int }
+
+func (*poisonedReport) Result() (proto.Result, error) { panic("no such enum") }
+
+func (r *poisonedReport) Ack(context.Context) error { *r.acks++; return nil }
