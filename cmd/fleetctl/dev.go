@@ -52,7 +52,7 @@ settled.`,
 	f.StringVar(&submit, "submit", "", "matrix file to run; the fleet ends when it is settled")
 	f.StringArrayVar(&set, "set", nil, "override a key of the matrix, like axes.seq_len=128,256; may be repeated")
 	f.StringVar(&agent, "agent", "sim", "sim: simulated GPUs of two drivers; gpu: this machine's GPU")
-	f.IntVar(&cfg.Agents, "agents", 0, "number of agents (default 2 simulated or 1 GPU)")
+	f.IntVar(&cfg.Agents, "agents", 0, "number of agents (default 2 simulated, or 1 on the first GPU; more GPU agents take one card each)")
 	f.IntVar(&cfg.Coordinators, "coordinators", 1, "1, or 3 as a raft cluster")
 	f.BoolVar(&cfg.Secure, "secure", false, "guard the API by tokens, and everything by TLS")
 	f.StringVar(&cfg.DataDir, "data-dir", "", "keep all data here (default: temporary, removed at the end)")

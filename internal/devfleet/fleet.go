@@ -21,7 +21,7 @@ const (
 	// AgentSim is the simulated GPU, under the recorded and a synthetic driver
 	// in turn.
 	AgentSim AgentKind = "sim"
-	// AgentGPU is this machine's GPU, one agent.
+	// AgentGPU is this machine's GPUs, one agent a card.
 	AgentGPU AgentKind = "gpu"
 )
 
@@ -40,7 +40,8 @@ type Config struct {
 	// DataDir keeps everything; empty is a temporary folder that is removed.
 	DataDir string
 	// Agent is sim or gpu, Agents how many; 0 is two simulated agents (one a
-	// driver) or one GPU agent.
+	// driver) or one GPU agent, on the first card. More GPU agents take the
+	// machine's cards in turn, and one that finds no card ends the fleet.
 	Agent  AgentKind
 	Agents int
 	// Coordinators is 1 or 3; 0 is 1.
@@ -69,9 +70,6 @@ func (c Config) Validate() error {
 	}
 	if c.Agents < 0 || c.Agents > 64 {
 		errs = append(errs, fmt.Errorf("%d agents: 1 to 64 can be started on one machine", c.Agents))
-	}
-	if c.Agent == AgentGPU && c.Agents > 1 {
-		errs = append(errs, errors.New("one GPU agent is started here; run more with fleetctl agent, one a card"))
 	}
 	if c.Coordinators != 0 && c.Coordinators != 1 && c.Coordinators != 3 {
 		errs = append(errs, fmt.Errorf("%d coordinators: one or three", c.Coordinators))
@@ -271,6 +269,9 @@ func (f *Fleet) agentSpec(i int) spec {
 	if f.cfg.Agent == AgentSim {
 		driver := f.conf.Simulated[i%len(f.conf.Simulated)].Driver
 		args = append(args, "--sim", "--sim-driver", driver, "--sim-card", fmt.Sprint(i))
+	}
+	if f.cfg.Agent == AgentGPU && f.cfg.Agents > 1 {
+		args = append(args, "--card", fmt.Sprint(i))
 	}
 	args = append(args, f.cfg.AgentArgs...)
 	env := append(f.cfg.AgentEnv[:len(f.cfg.AgentEnv):len(f.cfg.AgentEnv)], f.keys...)

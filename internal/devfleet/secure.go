@@ -73,7 +73,7 @@ func (f *Fleet) makeGuards() error {
 	return f.makeToken()
 }
 
-// grant is what agent i is for. The one GPU agent is the only one, and its card
+// grant is what agent i is for. A GPU agent's card
 // is not known yet: it may pull whatever its card turns out to be.
 func (f *Fleet) grant(i int) (natsq.Grant, error) {
 	drivers := f.simulated()
