@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/proto"
 )
 
@@ -30,14 +31,22 @@ func (a *app) traceListCommand() *cobra.Command {
 			if a.json {
 				return writeJSON(a.out, answer)
 			}
-			t := newTable(a.out, "TRACE", "CELL", "ORIGIN", "EVENTS", "SIZE", "AGENT")
+			t := newTable(a.out, "TRACE", "CELL", "ORIGIN", "QUOTA", "OUTCOME", "EVENTS", "SIZE", "AGENT")
 			for _, e := range answer.Traces {
-				t.row(string(e.Ref.Digest), e.Cell.String(), string(e.Origin), fmt.Sprint(e.Ref.Events), e.Ref.Size.String(), string(e.Agent))
+				t.row(string(e.Ref.Digest), e.Cell.String(), string(e.Origin), tracedQuota(e), string(e.Outcome), fmt.Sprint(e.Ref.Events), e.Ref.Size.String(), string(e.Agent))
 			}
 			return t.flush()
 		}}
 	c.Flags().StringVar(&sweep, "sweep", "", "only traces of this sweep's cells")
 	return c
+}
+
+// tracedQuota is the quota that a trace's run was given, with its kind.
+func tracedQuota(e api.TraceEntry) string {
+	if e.Quota == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%s %s", e.QuotaKind, mib(e.Quota))
 }
 
 func (a *app) traceGetCommand() *cobra.Command {

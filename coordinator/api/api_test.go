@@ -346,6 +346,23 @@ func TestTraces(t *testing.T) {
 			}
 		}
 	}
+	for _, q := range []proto.Bytes{12 * proto.GiB, 10 * proto.GiB} { // two probes that spoke against a prediction
+		c.probe(proto.OriginMeasured, b, q, proto.OutcomeOOMQuota, ref.Digest)
+	}
+	list, err := client.Traces(t.Context(), "two")
+	if err != nil || len(list.Traces) != 3 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for i, want := range []proto.Bytes{0, 10 * proto.GiB, 12 * proto.GiB} {
+		e := list.Traces[i]
+		kind, outcome := proto.TaskProbe, proto.OutcomeOOMQuota
+		if want == 0 {
+			kind, outcome = proto.TaskRecord, proto.OutcomePass
+		}
+		if e.Quota != want || e.QuotaKind != proto.QuotaAllocator || e.Kind != kind || e.Outcome != outcome || e.Task == "" {
+			t.Errorf("%d: %+v", i, e)
+		}
+	}
 	content, err := client.Trace(t.Context(), ref.Digest)
 	if err != nil {
 		t.Fatal(err)

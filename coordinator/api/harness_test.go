@@ -303,6 +303,20 @@ func (c *cluster) record(origin proto.Origin, cell proto.Cell, digest proto.Dige
 	return issued[0]
 }
 
+// probe runs a cell under a quota and leaves a trace.
+func (c *cluster) probe(origin proto.Origin, cell proto.Cell, quota proto.Bytes, outcome proto.Outcome, digest proto.Digest) {
+	c.Helper()
+	issued := c.apply(registry.Command{Issue: &registry.Issue{Seen: c.machine.View().AppliedIndex, Requests: []registry.IssueRequest{{
+		Key: registry.Key{Origin: origin, Cell: cell.ID()}, Kind: proto.TaskProbe, Quota: quota, TimeoutSeconds: 60}}}}).Issued
+	if len(issued) != 1 {
+		c.Fatalf("issued %d tasks", len(issued))
+	}
+	c.apply(registry.Command{TakeResult: &registry.TakeResult{Result: proto.Result{Task: issued[0].ID, Protocol: proto.Version, Fence: issued[0].Fence,
+		CellID: issued[0].CellID, Origin: origin, Kind: proto.TaskProbe, Quota: quota, Agent: "gpu-1", Outcome: outcome,
+		Stack:    proto.Stack{GPU: cell.GPU, Driver: cell.Driver, CUDA: "13.0", Torch: "2.11.0"},
+		Evidence: proto.Evidence{Seconds: 3, Trace: &proto.TraceRef{Digest: digest, Size: 10, Events: 2}}}}})
+}
+
 func (c *cluster) settle(origin proto.Origin, cell proto.Cell, s registry.Settlement) {
 	c.Helper()
 	key := registry.Key{Origin: origin, Cell: cell.ID()}

@@ -1,12 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -18,13 +18,22 @@ import (
 // parquetType is the media type of a trace file.
 const parquetType = "application/vnd.apache.parquet"
 
-// TraceEntry is one recorded trace in a list.
+// TraceEntry is one recorded trace in a list: of a recording, or of a probe that
+// did otherwise than was predicted. Two probes of one cell differ by their quota.
 type TraceEntry struct {
 	Ref    proto.TraceRef `json:"ref"`
 	Cell   proto.Cell     `json:"cell"`
 	CellID proto.CellID   `json:"cell_id"`
 	Origin proto.Origin   `json:"origin"`
 	Agent  proto.AgentID  `json:"agent"`
+	// Task is the run's, Kind what it was for.
+	Task proto.TaskID   `json:"task"`
+	Kind proto.TaskKind `json:"task_kind"`
+	// Quota is what the run was given, of the kind QuotaKind; 0 is none, as for
+	// every recording.
+	Quota     proto.Bytes     `json:"quota_bytes"`
+	QuotaKind proto.QuotaKind `json:"quota_kind"`
+	Outcome   proto.Outcome   `json:"outcome"`
 }
 
 // TraceList is the answer of the list of traces.
@@ -48,7 +57,8 @@ func (s *server) registerTraces(h huma.API, mux *http.ServeMux) {
 	document(h, plain{"trace", "/v1/traces/{digest}", "One trace file, as it is stored", parquetType, []string{"digest"}})
 }
 
-// tracesOf lists the traces that the registry's runs name, by cell.
+// tracesOf lists the traces that the registry's runs name, by cell, origin and
+// quota.
 func tracesOf(view registry.View, sweep proto.MatrixID) []TraceEntry {
 	out := []TraceEntry{}
 	for _, rec := range view.Records {
@@ -57,7 +67,8 @@ func tracesOf(view registry.View, sweep proto.MatrixID) []TraceEntry {
 		}
 		for _, run := range rec.Runs {
 			if run.Trace != nil {
-				out = append(out, TraceEntry{*run.Trace, rec.Cell, rec.Key.Cell, rec.Key.Origin, run.Agent})
+				out = append(out, TraceEntry{Ref: *run.Trace, Cell: rec.Cell, CellID: rec.Key.Cell, Origin: rec.Key.Origin, Agent: run.Agent,
+					Task: run.Task, Kind: run.Kind, Quota: run.Quota, QuotaKind: rec.Cell.QuotaKind, Outcome: run.Outcome})
 			}
 		}
 	}
@@ -65,7 +76,7 @@ func tracesOf(view registry.View, sweep proto.MatrixID) []TraceEntry {
 		if c := a.Cell.Compare(b.Cell); c != 0 {
 			return c
 		}
-		return strings.Compare(string(a.Origin)+string(a.Ref.Digest), string(b.Origin)+string(b.Ref.Digest))
+		return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Quota, b.Quota), cmp.Compare(a.Ref.Digest, b.Ref.Digest), cmp.Compare(a.Task, b.Task))
 	})
 	return out
 }

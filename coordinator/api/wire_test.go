@@ -16,6 +16,7 @@ var _ = wiretest.Flag()
 func TestWire(t *testing.T) {
 	w := wiretest.Words{}
 	wiretest.Word(w, proto.OutcomeOOMQuota)
+	wiretest.Word(w, proto.TaskProbe)
 	wiretest.Word(w, proto.OriginSimulated)
 	wiretest.Word(w, proto.QuotaAllocator)
 	wiretest.Word(w, proto.CellCertified)
