@@ -102,7 +102,11 @@ func (c *child) kill() {
 	c.cmd = nil
 }
 
-// within bounds a test's waits; nothing waits for it in full but a failure.
+// patience bounds what is expected to happen, on a machine that is busy with
+// much else too. Nothing waits for it in full but a failure.
+const patience = 3 * time.Minute
+
+// within bounds a test's waits.
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)

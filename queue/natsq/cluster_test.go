@@ -45,7 +45,7 @@ func clusterOf(t *testing.T) (servers map[string]*natsd.Server, urls string) {
 		}
 		s.Start()
 		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		if !s.ReadyForConnections(30 * time.Second) {
+		if !s.ReadyForConnections(patience) {
 			t.Fatal("not ready")
 		}
 		servers[name] = s
@@ -58,11 +58,10 @@ func clusterOf(t *testing.T) (servers map[string]*natsd.Server, urls string) {
 // of it dies, the stream's own leader, and the work goes on.
 func TestClusteredServer(t *testing.T) {
 	servers, urls := clusterOf(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := within(t, patience)
 	var q *natsq.Queue
 	for q == nil { // before the servers have a leader they do not answer
-		try, cancel := context.WithTimeout(ctx, 3*time.Second)
+		try, cancel := context.WithTimeout(ctx, 15*time.Second)
 		var err error
 		q, err = natsq.Open(try, natsq.Config{URL: urls, Replicas: 3})
 		cancel()
@@ -79,7 +78,7 @@ func TestClusteredServer(t *testing.T) {
 	if n, err := q.Publish(ctx, []proto.Task{task}); n != 1 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
-	nc, err := nats.Connect(urls)
+	nc, err := nats.Connect(urls, nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +123,7 @@ func TestClusteredServer(t *testing.T) {
 func TestCanary(t *testing.T) {
 	at := server(t, natsserver.Config{})
 	q := open(t, natsq.Config{URL: at})
-	nc, err := nats.Connect(at)
+	nc, err := nats.Connect(at, nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 // TestCredentialFromBeforeListening: a server that was configured before agents
 // listened refuses that, and nothing else of the agent's work ends by it.
 func TestCredentialFromBeforeListening(t *testing.T) {
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	g := guarded(t, natsserver.Config{}, nil)
 	seed, public, err := natsq.NewNKey()
 	if err != nil {
@@ -70,7 +70,7 @@ func TestCredentialFromBeforeListening(t *testing.T) {
 
 // TestListenAcrossRestart: what is said after the server came back is heard.
 func TestListenAcrossRestart(t *testing.T) {
-	ctx := within(t, 40*time.Second)
+	ctx := within(t, patience)
 	s := startChild(t)
 	coordinator, agent := open(t, natsq.Config{URL: s.url}), open(t, natsq.Config{URL: s.url, Agent: true})
 	task := queuetest.NewTask("580.1", 1, 7)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/queue"
 	"github.com/oomfleet/oomfleet/queue/natsq"
@@ -36,7 +38,7 @@ func (c *crash) config() natsq.Config {
 // again repeats do until it succeeds or ctx ends, as agent and coordinator do.
 func again(ctx context.Context, do func(context.Context) error) error {
 	for {
-		once, cancel := context.WithTimeout(ctx, 2*time.Second)
+		once, cancel := context.WithTimeout(ctx, 5*time.Second)
 		err := do(once)
 		cancel()
 		if err == nil || ctx.Err() != nil {
@@ -127,7 +129,7 @@ func (c *crash) waitTaken(ctx context.Context, n int) {
 // tasks are published, worked on and taken. What was published is executed at
 // least once, no result that was reported is lost, and every wait recovers.
 func TestKillServerMidWork(t *testing.T) {
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, patience)
 	c := &crash{t: t, srv: startChild(t), tasks: queuetest.Tasks("1", 2400),
 		executed: map[proto.TaskID]int{}, taken: map[proto.TaskID]int{}, progress: make(chan struct{}, 1)}
 	work, stop := context.WithCancel(ctx)
@@ -182,7 +184,7 @@ func TestKillServerMidWork(t *testing.T) {
 // TestHolderKeepsTaskAcrossRestart: a run that keeps extending its lease is not
 // disturbed by the server's death, and its ack counts.
 func TestHolderKeepsTaskAcrossRestart(t *testing.T) {
-	ctx := within(t, time.Minute)
+	ctx := within(t, patience)
 	srv := startChild(t)
 	cfg := natsq.Config{URL: srv.url, Lease: 20 * time.Second, Patience: time.Second}
 	holder, other := open(t, cfg), open(t, cfg)
@@ -224,9 +226,9 @@ func TestHolderKeepsTaskAcrossRestart(t *testing.T) {
 // TestNextAcrossRestart is B30's reproduction: the server restarts while
 // nothing but Next is going on, and then a task comes.
 func TestNextAcrossRestart(t *testing.T) {
-	ctx := within(t, time.Minute)
+	ctx := within(t, patience)
 	srv := startChild(t)
-	q := open(t, natsq.Config{URL: srv.url}) // the default patience: recovery must not wait for it
+	q := open(t, natsq.Config{URL: srv.url, Patience: 10 * patience}) // recovery must not wait for it
 	task := queuetest.NewTask("1", 1, 7)
 	got := make(chan error, 1)
 	go func() {
@@ -237,7 +239,6 @@ func TestNextAcrossRestart(t *testing.T) {
 	waitConsumer(ctx, t, other)
 	srv.kill()
 	srv.start()
-	began := time.Now()
 	if err := again(ctx, func(ctx context.Context) error {
 		_, err := other.Publish(ctx, []proto.Task{task})
 		return err
@@ -246,9 +247,6 @@ func TestNextAcrossRestart(t *testing.T) {
 	}
 	if err := <-got; err != nil {
 		t.Fatal(err)
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("Next needed %s after the restart", took)
 	}
 }
 
@@ -274,7 +272,7 @@ func waitConsumer(ctx context.Context, t *testing.T, q *natsq.Queue) {
 // TestServerLosesEverything: the data folder is gone after a crash. Waits go on,
 // the streams are made anew, and what the coordinator publishes again arrives.
 func TestServerLosesEverything(t *testing.T) {
-	ctx := within(t, time.Minute)
+	ctx := within(t, patience)
 	srv := startChild(t)
 	q := open(t, natsq.Config{URL: srv.url, Patience: time.Second})
 	task := queuetest.NewTask("1", 1, 7)
@@ -313,10 +311,10 @@ func TestServerLosesEverything(t *testing.T) {
 
 // lostMessages is a server with B28's damage: it was killed and its message
 // files are gone, while the consumer's state, forty tasks on, is not.
-func lostMessages(ctx context.Context, t *testing.T, lease time.Duration) (*natsq.Queue, []proto.Task) {
+func lostMessages(ctx context.Context, t *testing.T, lease time.Duration) (q *natsq.Queue, lost []proto.Task, url string) {
 	t.Helper()
 	srv := startChild(t)
-	q := open(t, natsq.Config{URL: srv.url, Lease: lease, Patience: 500 * time.Millisecond})
+	q = open(t, natsq.Config{URL: srv.url, Lease: lease, Patience: 500 * time.Millisecond})
 	tasks := queuetest.Tasks("1", 50)
 	if _, err := q.Publish(ctx, tasks); err != nil {
 		t.Fatal(err)
@@ -333,7 +331,7 @@ func lostMessages(ctx context.Context, t *testing.T, lease time.Duration) (*nats
 		}
 	}
 	srv.start()
-	return q, tasks[40:]
+	return q, tasks[40:], srv.url
 }
 
 // take takes and acks n tasks.
@@ -353,8 +351,8 @@ func take(ctx context.Context, t *testing.T, q *natsq.Queue, n int) {
 // TestStreamLosesMessages: what is published at once after the loss all comes,
 // though the server thinks that the first is held and waits for its lease.
 func TestStreamLosesMessages(t *testing.T) {
-	ctx := within(t, time.Minute)
-	q, lost := lostMessages(ctx, t, 2*time.Second)
+	ctx := within(t, patience)
+	q, lost, _ := lostMessages(ctx, t, 2*time.Second)
 	if err := again(ctx, func(ctx context.Context) error { _, err := q.Publish(ctx, lost); return err }); err != nil {
 		t.Fatal(err)
 	}
@@ -362,14 +360,21 @@ func TestStreamLosesMessages(t *testing.T) {
 }
 
 // TestConsumerAheadOfStream: an idle agent finds the damage before anything is
-// published, so nothing waits for a lease (here of 30 s) that nobody holds.
+// published, so nothing waits for a lease (here of half an hour) that nobody
+// holds.
 func TestConsumerAheadOfStream(t *testing.T) {
-	ctx := within(t, 20*time.Second)
-	q, lost := lostMessages(ctx, t, natsq.DefaultLease)
-	idle, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
-	defer cancel()
-	if _, err := q.Next(idle, lost[0].Pool()); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("Next of an empty stream: %v", err)
+	ctx := within(t, patience)
+	q, lost, url := lostMessages(ctx, t, 10*patience)
+	js, durable := operator(t, url), "pool-"+string(lost[0].Pool())
+	for healthy := false; !healthy; {
+		idle, cancel := context.WithTimeout(ctx, time.Second)
+		_, err := q.Next(idle, lost[0].Pool())
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			t.Fatalf("Next of an empty stream: %v", err)
+		}
+		cons, err := js.Consumer(ctx, natsq.TasksStream, durable)
+		healthy = errors.Is(err, jetstream.ErrConsumerNotFound) || err == nil && cons.CachedInfo().Delivered.Stream == 0
 	}
 	if _, err := q.Publish(ctx, lost); err != nil {
 		t.Fatal(err)
@@ -379,7 +384,7 @@ func TestConsumerAheadOfStream(t *testing.T) {
 
 // TestLastBlockTruncated is the other half of B28's reproduction.
 func TestLastBlockTruncated(t *testing.T) {
-	ctx := within(t, time.Minute)
+	ctx := within(t, patience)
 	srv := startChild(t)
 	q := open(t, natsq.Config{URL: srv.url, Patience: time.Second})
 	tasks := queuetest.Tasks("1", 100)

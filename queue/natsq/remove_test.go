@@ -16,7 +16,7 @@ import (
 // and where a pool keeps some, exactly those.
 func TestRemoveMany(t *testing.T) {
 	q := open(t, natsq.Config{URL: server(t, natsserver.Config{}), MaxTasks: 100_000})
-	ctx := within(t, time.Minute)
+	ctx := within(t, patience)
 	publish := func(driver string, from, to int) (tasks []proto.TaskID) {
 		t.Helper()
 		var batch []proto.Task

@@ -32,7 +32,7 @@ func foreign(t *testing.T, opts *natsd.Options) string {
 	}
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(patience) {
 		t.Fatal("the server is not ready")
 	}
 	return s.ClientURL()
@@ -61,7 +61,7 @@ func TestOpenTLS(t *testing.T) {
 	cert := selfSigned(t, dir)
 	pool := x509.NewCertPool()
 	pool.AddCert(cert.Leaf)
-	url := foreign(t, &natsd.Options{JetStream: true, TLS: true, TLSTimeout: 5, TLSVerify: true, TLSConfig: &tls.Config{
+	url := foreign(t, &natsd.Options{JetStream: true, TLS: true, TLSTimeout: 60, TLSVerify: true, TLSConfig: &tls.Config{
 		Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
 	}})
 	ca, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

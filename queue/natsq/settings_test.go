@@ -20,7 +20,7 @@ import (
 // other programs do to the streams.
 func operator(t *testing.T, url string) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestMaxTasksOfExistingStream(t *testing.T) {
 // TestRepairsConsumer is B25: a back-off list replaces the lease by its first
 // entry, and a limit of deliveries leaves tasks behind for ever.
 func TestRepairsConsumer(t *testing.T) {
-	ctx := within(t, time.Minute)
+	ctx := within(t, patience)
 	url := server(t, natsserver.Config{})
 	q := open(t, natsq.Config{URL: url, Lease: 5 * time.Second})
 	task := queuetest.NewTask("1", 1, 7)
@@ -190,7 +190,7 @@ func TestRepairsConsumer(t *testing.T) {
 }
 
 func TestLeaseIsNeverShortened(t *testing.T) {
-	ctx := within(t, time.Minute)
+	ctx := within(t, patience)
 	url := server(t, natsserver.Config{})
 	tasks := queuetest.Tasks("1", 3)
 	if _, err := open(t, natsq.Config{URL: url, Lease: 5 * time.Second}).Publish(ctx, tasks); err != nil { // makes the consumer
@@ -212,7 +212,7 @@ func TestLeaseIsNeverShortened(t *testing.T) {
 // TestForeignConsumer: filters of a work queue may not overlap, so somebody
 // else's consumer shuts the pool out. Waiting would not help: it is an error.
 func TestForeignConsumer(t *testing.T) {
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	url := server(t, natsserver.Config{})
 	q := open(t, natsq.Config{URL: url})
 	if _, err := operator(t, url).CreateConsumer(ctx, natsq.TasksStream, jetstream.ConsumerConfig{
@@ -228,7 +228,7 @@ func TestForeignConsumer(t *testing.T) {
 }
 
 func TestUndecodable(t *testing.T) {
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	url := server(t, natsserver.Config{})
 	q := open(t, natsq.Config{URL: url})
 	pool := queuetest.NewTask("1", 1, 7).Pool()

@@ -16,7 +16,7 @@ import (
 // TestMoreThanOnePage: the server lists 100,000 subjects at a time, and Waiting
 // must see the rest too. The tasks go in as atomic batches, synced.
 func TestMoreThanOnePage(t *testing.T) {
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, patience)
 	url := server(t, natsserver.Config{})
 	q := open(t, natsq.Config{URL: url, MaxTasks: 200_000})
 	const count = 100_500
@@ -54,7 +54,7 @@ func TestMoreThanOnePage(t *testing.T) {
 // TestPayloadLimit is B29 at the server's own default: what just fits travels,
 // one byte more is refused with the limit's name and without a retry.
 func TestPayloadLimit(t *testing.T) {
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	q := open(t, natsq.Config{URL: server(t, natsserver.Config{})})
 	r := queuetest.NewResult(queuetest.NewTask("1", 1, 7), "agent-1")
 	fits := func(size int) error {
@@ -84,7 +84,7 @@ func TestPayloadLimit(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patience)
 	q := open(t, natsq.Config{URL: server(t, natsserver.Config{}), MaxTasks: 500})
 	tasks := queuetest.Tasks("1", 5)
 	if _, err := q.Publish(ctx, tasks); err != nil {

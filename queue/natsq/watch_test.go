@@ -15,7 +15,7 @@ import (
 // operator's setting is the reason, behind the back of a client that knows
 // the consumer already.
 func TestSilentConsumer(t *testing.T) {
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patience)
 	url := server(t, natsserver.Config{})
 	q := open(t, natsq.Config{URL: url, Patience: 300 * time.Millisecond})
 	tasks := queuetest.Tasks("1", 2)
@@ -52,7 +52,7 @@ func TestSilentConsumer(t *testing.T) {
 }
 
 func TestConsumerDeletedWhileWaiting(t *testing.T) {
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patience)
 	url := server(t, natsserver.Config{})
 	q, other := open(t, natsq.Config{URL: url}), open(t, natsq.Config{URL: url})
 	task := queuetest.NewTask("1", 1, 7)
@@ -73,7 +73,7 @@ func TestConsumerDeletedWhileWaiting(t *testing.T) {
 // TestSilentConnection: the connection is up and carries nothing, as after a
 // firewall has forgotten it. Missed heartbeats find it out.
 func TestSilentConnection(t *testing.T) {
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patience)
 	url := server(t, natsserver.Config{})
 	p := startProxy(t, url)
 	q, other := open(t, natsq.Config{URL: p.url(), Patience: 2 * time.Second}), open(t, natsq.Config{URL: url})
