@@ -47,8 +47,10 @@ type Config struct {
 	// Keep says how a leader tends the others.
 	Keep Keep
 	// TLS secures the raft port, both ways: it needs a certificate that is
-	// good as server and as client, and the authority of the others'. Without
-	// it, whoever reaches the port can write to the registry.
+	// good as server and as client and names this node's host, and the
+	// authority of the others'. One of that authority for a host that is no
+	// member's is refused. Without TLS, whoever reaches the port can write to
+	// the registry.
 	TLS *tls.Config
 	// Heartbeat is how long a follower waits for its leader before it calls
 	// an election; 0 is 250 ms, at which a crashed leader is replaced within

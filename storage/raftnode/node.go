@@ -61,6 +61,8 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.group = newGroup(known)
+	hosts := n.memberHosts
+	n.stream.hosts.Store(&hosts)
 	packer, err := newPacker()
 	if err != nil {
 		return nil, err

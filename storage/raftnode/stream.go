@@ -20,10 +20,12 @@ import (
 type stream struct {
 	net.Listener
 	advertised net.Addr    // what the others know this server by
-	tls        *tls.Config // nil for none
+	tls        *tls.Config // for dialing; nil for none
+	accept     *tls.Config // the same for accepting, see serverTLS
 	ctx        context.Context
 	stop       context.CancelFunc
 	stand      atomic.Pointer[func(context.Context, uint64) standing] // nil until the node is open
+	hosts      atomic.Pointer[func() []string]                        // of members; nil until the node is open
 
 	mu    sync.Mutex // guards conns
 	conns map[net.Conn]bool
@@ -44,6 +46,12 @@ func listen(cfg Config) (*stream, error) {
 	if own := cfg.own(); own != nil {
 		s.advertised = address(own.RaftAddr)
 	}
+	s.accept = serverTLS(cfg.TLS, func() []string {
+		if hosts := s.hosts.Load(); hosts != nil {
+			return (*hosts)()
+		}
+		return hostsOf(cfg, s.advertised)
+	})
 	return s, nil
 }
 
@@ -63,8 +71,8 @@ func (s *stream) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.tls != nil {
-		conn = tls.Server(conn, s.tls)
+	if s.accept != nil {
+		conn = tls.Server(conn, s.accept)
 	}
 	return s.track(conn, true)
 }
