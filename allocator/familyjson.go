@@ -186,6 +186,7 @@ func (d *pieceDoc) piece() (*piece, error) {
 		p.places = append(p.places, recorded{span: span{s[0], int64(s[1])}})
 	}
 	noteHidden(p.places)
+	noteAgain(p.places)
 	_, err := p.extend(p.base)
 	return p, err
 }

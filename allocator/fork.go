@@ -34,7 +34,7 @@ func (a *Allocator) copyFrom(src *Allocator) {
 
 // copyLists copies what src has given and taken into the memory of old.
 func (p *placer) copyLists(old, src *placer) {
-	p.taken = append(old.taken[:0], src.taken...)
+	p.log = append(old.log[:0], src.log...)
 	p.freed = append(old.freed[:0], src.freed...)
 	p.space = old.space
 	p.space.copyFrom(&src.space)

@@ -80,6 +80,7 @@ func (s *forks) checkpoint() {
 	if c == nil {
 		return
 	}
+	a.place.learn() // once for all paths that are resumed here
 	c.copyFrom(s.run)
 	if a.ages { // the op has counted its call already
 		pool := 0

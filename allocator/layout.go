@@ -1,6 +1,10 @@
 package allocator
 
-import "slices"
+import (
+	"math"
+	"slices"
+	"sort"
+)
 
 // Layout says which addresses the simulated driver hands out. They matter only
 // where two free blocks of one stream have the same size: the lower address is
@@ -30,11 +34,25 @@ func (s span) end() uint64 { return s.addr + uint64(s.size) }
 
 // recorded is a segment of the recording. given is how many had been given back
 // before it was asked for, hidden how much of the address space something else
-// than the allocator took since the segment before.
+// than the allocator took since the segment before. again is whether an earlier
+// one lay there too.
 type recorded struct {
 	span
 	given  int
 	hidden int64
+	again  bool
+}
+
+// noteAgain marks the segments that lie where an earlier one lay: no other can
+// find its place taken.
+func noteAgain(segments []recorded) {
+	var seen []span
+	for i := range segments {
+		s := &segments[i]
+		at := sort.Search(len(seen), func(i int) bool { return seen[i].end() > s.addr })
+		s.again = at < len(seen) && seen[at].addr < s.end()
+		seen = file(cut(seen, s.span), s.span, chunk{hi: math.MaxUint64})
+	}
 }
 
 // placer hands out segment addresses by a layout.
@@ -47,9 +65,16 @@ type placer struct {
 	hidden   int        // next recorded segment whose hidden is still to come
 	differs  bool       // the run left the recording: its addresses no longer apply
 	up, down uint64
-	taken    []span // recorded addresses handed out and not given back
-	freed    []span // LayoutReuse: by time
+	log      []passage // LayoutDriver: while the run follows the recording
+	known    int       // how much of log space knows of
+	freed    []span    // LayoutReuse: by time
 	space    driverSpace
+}
+
+// passage is a segment that was handed out at a recorded address, or given back.
+type passage struct {
+	span
+	back bool
 }
 
 func newPlacer(layout Layout, recorded []recorded) placer {
@@ -63,8 +88,7 @@ func (p *placer) take(size, compare int64) uint64 {
 	switch p.layout {
 	case LayoutDriver:
 		if s, ok := p.next(compare); ok {
-			p.taken = append(p.taken, s)
-			p.space.record(span{s.addr, size})
+			p.log = append(p.log, passage{span: span{s.addr, size}})
 			return s.addr
 		}
 		for ; p.hidden < min(p.asked, len(p.recorded)); p.hidden++ {
@@ -99,8 +123,7 @@ func (p *placer) next(size int64) (span, bool) {
 	}
 	if p.k < len(p.recorded) {
 		s := p.recorded[p.k]
-		overlaps := func(t span) bool { return s.addr < t.end() && t.addr < s.end() }
-		if s.size == size && s.given == p.given && !slices.ContainsFunc(p.taken, overlaps) {
+		if s.size == size && s.given == p.given && !(s.again && p.occupied(s.span)) {
 			p.k++
 			return s.span, true
 		}
@@ -109,9 +132,36 @@ func (p *placer) next(size int64) (span, bool) {
 	return span{}, false
 }
 
+// occupied is whether something that was handed out lies in a place.
+func (p *placer) occupied(s span) bool {
+	for i, e := range p.log {
+		gone := func(later passage) bool { return later.back && later.addr == e.addr }
+		if !e.back && s.addr < e.end() && e.addr < s.end() && !slices.ContainsFunc(p.log[i:], gone) {
+			return true
+		}
+	}
+	return false
+}
+
+// learn tells space what has passed. As long as the run follows the recording
+// nobody asks space for anything, and a replay that never leaves it, as most do,
+// is spared the lists (a third of the time of GPT-2's replay).
+func (p *placer) learn() {
+	for _, e := range p.log[p.known:] {
+		if e.back {
+			p.space.give(e.span)
+		} else {
+			p.space.record(e.span)
+		}
+	}
+	p.known = len(p.log)
+}
+
 // leave is the end of the recorded addresses. Those that are left say what is
 // free now.
 func (p *placer) leave() {
+	p.learn()
+	p.log, p.known = p.log[:0], 0
 	p.differs = true
 	p.hidden = p.k
 	if !p.space.expect(p.recorded[p.k:]) {
@@ -145,10 +195,11 @@ func (p *placer) give(addr uint64, size int64) {
 func (p *placer) drop(addr uint64, size int64) {
 	switch p.layout {
 	case LayoutDriver:
-		if i := slices.IndexFunc(p.taken, func(s span) bool { return s.addr == addr }); i >= 0 {
-			p.taken = slices.Delete(p.taken, i, i+1)
+		if p.differs {
+			p.space.give(span{addr, size})
+		} else {
+			p.log = append(p.log, passage{span{addr, size}, true})
 		}
-		p.space.give(span{addr, size})
 	case LayoutReuse:
 		p.freed = append(p.freed, span{addr, size})
 	}

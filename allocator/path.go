@@ -206,6 +206,7 @@ func (s *paths) save(v int64) {
 	if k := len(s.spare); k > 0 {
 		c, s.spare = s.spare[k-1], s.spare[:k-1]
 	}
+	s.now.place.learn() // once for all paths that are resumed here
 	c.copyFrom(&s.now)
 	s.copies = append(s.copies, c)
 }

@@ -96,6 +96,7 @@ func Compile(events []Event) (*Program, error) {
 	c.p.slots = c.slots.n
 	c.p.repeated = findStretches(c.p.ops)
 	c.p.divided = &division{}
+	noteAgain(c.p.segments)
 	if !c.p.ranges {
 		noteHidden(c.p.segments)
 	}
