@@ -88,6 +88,7 @@ func (s *server) authenticate(next http.Handler) http.Handler {
 	if s.Tokens == nil {
 		return next
 	}
+	denied := &denials{log: s.Log}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		need := roleFor(r.Method, r.URL.Path)
 		if need == "" {
@@ -96,25 +97,27 @@ func (s *server) authenticate(next http.Handler) http.Handler {
 		}
 		token, ok := bearer(r.Header)
 		if !ok {
-			s.challenge(w, problem(http.StatusUnauthorized, CodeNoToken, "this coordinator wants a token: set $OOMFLEET_TOKEN_FILE, or send Authorization: Bearer"))
+			challenge(w, r, denied, problem(http.StatusUnauthorized, CodeNoToken, "this coordinator wants a token: set $OOMFLEET_TOKEN_FILE, or send Authorization: Bearer"))
 			return
 		}
 		holder, err := s.Tokens.Check(token, time.Now())
 		switch {
 		case errors.Is(err, ErrStaleToken):
-			s.challenge(w, problem(http.StatusUnauthorized, CodeStaleToken, "this token has expired; make a new one with fleetctl token new"))
+			challenge(w, r, denied, problem(http.StatusUnauthorized, CodeStaleToken, "this token has expired; make a new one with fleetctl token new"))
 		case err != nil:
-			s.challenge(w, problem(http.StatusUnauthorized, CodeBadToken, "this token is unknown here; it may have been taken back"))
+			challenge(w, r, denied, problem(http.StatusUnauthorized, CodeBadToken, "this token is unknown here; it may have been taken back"))
 		case !holder.Role.may(need):
-			s.Log.Warn("token may not do this", "holder", holder.Name, "role", holder.Role, "needs", need, "method", r.Method)
-			writeProblem(w, problem(http.StatusForbidden, CodeForbidden, "a token with the role "+string(holder.Role)+" may not do this; it needs the role "+string(need)))
+			p := problem(http.StatusForbidden, CodeForbidden, "a token with the role "+string(holder.Role)+" may not do this; it needs the role "+string(need))
+			denied.note(r, p, holder)
+			writeProblem(w, p)
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-func (s *server) challenge(w http.ResponseWriter, p *Problem) {
+func challenge(w http.ResponseWriter, r *http.Request, denied *denials, p *Problem) {
+	denied.note(r, p, Holder{})
 	w.Header().Set("WWW-Authenticate", `Bearer realm="oomfleet"`)
 	writeProblem(w, p)
 }

@@ -128,7 +128,7 @@ func New(deps Deps) (http.Handler, error) {
 		document(h, plain{"metrics", "/metrics", "Metrics for Prometheus", "text/plain", nil})
 	}
 	documentProblems(h)
-	return s.recovered(s.authenticate(s.forward(s.check(mux, queriesOf(h))))), nil
+	return s.recovered(hurried(strangersBody, s.authenticate(unhurried(s.forward(s.check(mux, queriesOf(h))))))), nil
 }
 
 // leads is whether this node believes that it leads.
