@@ -30,6 +30,25 @@ func TestLayoutDriver(t *testing.T) {
 	take(6*MiB, top+26*MiB)
 }
 
+// TestLayoutDriverFindsPlaceTaken: a recorded address where a segment of the run
+// still lies is not handed out, though as many were given back as in the
+// recording.
+func TestLayoutDriverFindsPlaceTaken(t *testing.T) {
+	const MiB, top = 1 << 20, uint64(0x7f0000000000)
+	a, b := span{top, 32 * MiB}, span{top - 32*MiB, 32 * MiB}
+	for _, back := range []span{a, b} {
+		segments := []recorded{{span: a}, {span: b}, {span: a, given: 1}}
+		noteAgain(segments)
+		p := newPlacer(LayoutDriver, segments)
+		p.take(a.size, a.size)
+		p.take(b.size, b.size)
+		p.give(back.addr, back.size)
+		if got := p.take(a.size, a.size); (got == a.addr) != (back == a) {
+			t.Errorf("%#x given back: the next is at %#x", back.addr, got)
+		}
+	}
+}
+
 // TestLayoutsWithoutRecording: what the other layouts hand out.
 func TestLayoutsWithoutRecording(t *testing.T) {
 	const size = 2 << 20
