@@ -122,13 +122,13 @@ func (s *logScan) look(last bool) {
 
 // sentences reads those that begin before end.
 func (s *logScan) sentences(text string, end int) (found bool) {
+	sought := mentions{text: text}
 	for s.done < end {
-		start, stop := nextSentence(text[s.done:])
-		if start < 0 || s.done+start >= end {
+		start, stop := sought.next(s.done)
+		if start < 0 || start >= end {
 			s.done = end
 			break
 		}
-		start, stop = s.done+start, s.done+stop
 		s.done = stop
 		if one, ok := parseSentence(text[:start], text[start:stop]); ok {
 			s.count(text, start)

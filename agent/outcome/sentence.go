@@ -44,20 +44,20 @@ var (
 // total, as later ones are often the aftermath, else the first.
 func findSentence(f folded) (sentence, bool) {
 	var first *sentence
-	rest, offset := f.compact, 0
+	sought, from := mentions{text: f.compact}, 0
 	for range maxMentions {
-		start, end := nextSentence(rest)
+		start, end := sought.next(from)
 		if start < 0 {
 			break
 		}
-		s, ok := parseSentence(f.compact[:offset+start], rest[start:end])
+		s, ok := parseSentence(f.compact[:start], f.compact[start:end])
 		if ok && s.Total != nil {
 			return s, true
 		}
 		if ok && first == nil {
 			first = &s
 		}
-		rest, offset = rest[end:], offset+end
+		from = end
 	}
 	if first != nil {
 		return *first, true
@@ -71,25 +71,58 @@ func (s sentence) reading() Reading {
 	return s.Reading
 }
 
-// nextSentence finds the next beginning of a sentence, and where it ends at the
-// latest. A text may have lost its beginning ("GPU 0 has a total capacity of").
-func nextSentence(text string) (start, end int) {
+// mentions finds the beginnings of a text's sentences one after the other. It
+// keeps where the next of each word is, so that a text is gone through once,
+// however many there are: a log of cut sentences names one word on every line
+// and the other nowhere.
+type mentions struct {
+	text         string
+	tried, total mention
+}
+
+// mention is where a word is next, -1 for nowhere; known once it was sought.
+// looked is how many bytes were gone through for it.
+type mention struct {
+	found  int
+	known  bool
+	looked int
+}
+
+// after is where a word is first at or behind a place, -1 for nowhere. Places
+// only grow.
+func (m *mention) after(text, word string, at int) int {
+	if !m.known || m.found >= 0 && m.found < at {
+		m.known, m.found = true, strings.Index(text[at:], word)
+		if m.found < 0 {
+			m.looked += len(text) - at
+			return -1
+		}
+		m.looked += m.found + len(word)
+		m.found += at
+	}
+	return m.found
+}
+
+// next finds the first beginning of a sentence at or behind a place, -1 for
+// none, and where it ends at the latest. A text may have lost its beginning ("GPU 0
+// has a total capacity of"). Places only grow.
+func (m *mentions) next(from int) (start, end int) {
 	const tried, total = "triedtoallocate", "totalcapac"
-	start = strings.Index(text, tried)
-	headless := strings.Index(text, total)
+	start = m.tried.after(m.text, tried, from)
+	headless := m.total.after(m.text, total, from)
 	switch {
 	case start < 0 && headless < 0:
 		return -1, -1
 	case start < 0 || headless >= 0 && headless < start:
-		start = max(0, headless-32) // the older form has the number before the words
+		start = max(from, headless-32) // the older form has the number before the words
 		end = headless + len(total)
 	default:
 		end = start + len(tried)
 	}
-	if next := strings.Index(text[end:], tried); next >= 0 {
-		end += next
+	if next := m.tried.after(m.text, tried, end); next >= 0 {
+		end = next
 	} else {
-		end = len(text)
+		end = len(m.text)
 	}
 	return start, min(end, start+maxSentence)
 }
