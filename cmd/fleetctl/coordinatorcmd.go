@@ -93,7 +93,7 @@ func traceDriver(ctx context.Context, t config.Traces, agent bool) (driver trace
 		return nil, usagef("the trace store's keys are missing: set $%s and $%s", config.EnvAccessKey, config.EnvSecretKey)
 	default:
 		var s3 *s3x.Driver
-		s3, err = s3x.New(s3x.Config{URL: t.URL, Bucket: t.Bucket, Region: t.Region, CAFile: t.CAFile, AccessKey: access, SecretKey: key.Reveal()})
+		s3, err = s3x.New(s3x.Config{URL: t.URL, PublicURL: t.PublicURL, Bucket: t.Bucket, Region: t.Region, CAFile: t.CAFile, AccessKey: access, SecretKey: key.Reveal()})
 		if err == nil {
 			err = s3.EnsureBucket(ctx)
 		}

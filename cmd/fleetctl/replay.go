@@ -200,7 +200,7 @@ func (r *recorded) boundary(ctx context.Context) (boundaryDocument, allocator.Re
 // against its digest and renames it.
 func (a *app) fetchTrace(ctx context.Context, digest proto.Digest, out string) (int64, error) {
 	if !trace.ValidDigest(digest) {
-		return 0, usagef("%q is not a trace: it is named by 64 lower-case hexadecimal digits; trace list shows them", digest)
+		return 0, notADigest(digest)
 	}
 	client, err := a.client()
 	if err != nil {

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/trace"
 )
 
 func (a *app) traceCommand() *cobra.Command {
@@ -51,8 +53,21 @@ func tracedQuota(e api.TraceEntry) string {
 
 func (a *app) traceGetCommand() *cobra.Command {
 	var out string
+	var link bool
 	c := &cobra.Command{Use: "get DIGEST", Short: "Fetch a trace file and check it against its digest", Args: cobra.ExactArgs(1),
+		Long: `Get fetches a trace through a coordinator. With --url it prints an address of
+the trace store instead, from which whoever has it can fetch this one file for
+15 minutes, without a token: keep it out of logs and tickets, and compare what
+comes (sha256sum) with DIGEST. That needs a store that clients can reach:
+traces.public_url in the coordinators' configuration, or an S3 service that is
+not on their own machine.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case link && out != "":
+				return usagef("--url prints an address and --output writes a file: give one of them")
+			case link:
+				return a.traceURL(cmd.Context(), proto.Digest(args[0]))
+			}
 			if out == "" {
 				out = args[0] + ".parquet"
 			}
@@ -67,7 +82,33 @@ func (a *app) traceGetCommand() *cobra.Command {
 			return nil
 		}}
 	c.Flags().StringVarP(&out, "output", "o", "", "file to write (default DIGEST.parquet)")
+	c.Flags().BoolVar(&link, "url", false, "print an address of the store to fetch the file from, good for 15 minutes")
 	return c
+}
+
+// traceURL prints an address that a trace can be fetched from.
+func (a *app) traceURL(ctx context.Context, digest proto.Digest) error {
+	if !trace.ValidDigest(digest) {
+		return notADigest(digest)
+	}
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	link, err := client.TraceURL(ctx, digest)
+	if err != nil {
+		return a.explain(err)
+	}
+	if a.json {
+		return writeJSON(a.out, link)
+	}
+	fmt.Fprintf(a.err, "good until %s, for everybody who has it\n", link.Expires.Local().Format("2006-01-02 15:04:05"))
+	fmt.Fprintln(a.out, link.URL)
+	return nil
+}
+
+func notADigest(digest proto.Digest) error {
+	return usagef("%q is not a trace: it is named by 64 lower-case hexadecimal digits; trace list shows them", digest)
 }
 
 // replayFlags are what all commands that replay a trace file take.

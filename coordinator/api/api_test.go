@@ -264,7 +264,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 	want := strings.Fields("/healthz /metrics /readyz /v1/agents /v1/agents/{id}/drain /v1/backup /v1/boundaries /v1/boundaries/{cell}/history /v1/cluster /v1/cluster/join /v1/cluster/remove /v1/coefficients " +
 		"/v1/coefficients/history /v1/compare /v1/programs /v1/quota /v1/quota/compare /v1/quota/max-batch /v1/quota/max-seq-len /v1/quota/replicas " +
-		"/v1/restore /v1/status /v1/sweeps /v1/sweeps/{id} /v1/sweeps/{id}/cancel /v1/sweeps/{id}/repeat /v1/traces /v1/traces/collect /v1/traces/{digest} /v1/watch")
+		"/v1/restore /v1/status /v1/sweeps /v1/sweeps/{id} /v1/sweeps/{id}/cancel /v1/sweeps/{id}/repeat /v1/traces /v1/traces/collect /v1/traces/{digest} /v1/traces/{digest}/url /v1/watch")
 	if paths := slices.Sorted(maps.Keys(doc.Paths)); !slices.Equal(paths, want) {
 		t.Errorf("paths %v, want %v", paths, want)
 	}

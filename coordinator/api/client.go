@@ -125,6 +125,12 @@ func (c *Client) Trace(ctx context.Context, digest proto.Digest) (io.ReadCloser,
 	return answer.Body, nil
 }
 
+// TraceURL asks for an address from which one trace file can be fetched for a
+// while, by whoever has it.
+func (c *Client) TraceURL(ctx context.Context, digest proto.Digest) (TraceURL, error) {
+	return ask[TraceURL](ctx, c, http.MethodGet, "/v1/traces/"+url.PathEscape(string(digest))+"/url", nil)
+}
+
 // ask sends in as JSON (nil for nothing) and reads the answer's document.
 func ask[T any](ctx context.Context, c *Client, method, path string, in any) (out T, err error) {
 	var text []byte

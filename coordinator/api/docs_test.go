@@ -146,6 +146,8 @@ func TestAnswersSayWhereTheyStand(t *testing.T) {
 				want = want[1:2]
 			case !strings.HasPrefix(path, "/v1/"), slices.Contains([]string{"agents", "cluster", "trace", "watch"}, op.OperationID):
 				want = nil
+			case op.OperationID == "trace-url":
+				want = []string{"Cache-Control"}
 			default:
 				reads++
 				if !slices.ContainsFunc(op.Parameters, func(p struct{ Name, In string }) bool { return p.Name == "Oomfleet-Min-Index" && p.In == "header" }) {

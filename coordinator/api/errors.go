@@ -82,6 +82,9 @@ func (s *server) problemOf(err error) error {
 		return problem(http.StatusConflict, CodeRefused, "a coordinator of the cluster is of an older build and could not apply this: upgrade it, or remove it if it is gone for good")
 	case errors.Is(err, registry.ErrTooLarge):
 		return problem(http.StatusRequestEntityTooLarge, CodeRefused, "the matrix has too many cells for one submission; split it")
+	case errors.Is(err, trace.ErrNoLink):
+		return problem(http.StatusConflict, CodeRefused, "the trace store has no address that clients could use (it is a folder, or listens on its own machine only): "+
+			"fetch the trace through a coordinator, or name traces.public_url in the coordinators' configuration")
 	case errors.Is(err, trace.ErrNotFound):
 		return problem(http.StatusNotFound, CodeNotFound, "the trace store has no such trace")
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/oomfleet/oomfleet/coordinator"
 	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/fit"
+	"github.com/oomfleet/oomfleet/internal/s3server/s3servertest"
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/queue/memq"
 	"github.com/oomfleet/oomfleet/storage/registry"
@@ -26,7 +27,10 @@ import (
 	"github.com/oomfleet/oomfleet/storage/trace/dir"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	s3servertest.Main()
+	goleak.VerifyTestMain(m)
+}
 
 // cluster is a registry's log with the coordinators that serve from it. All of
 // them have applied all of it.

@@ -271,7 +271,11 @@ func TestPythonClient(t *testing.T) {
 	if answers[0].Refused != nil || json.Unmarshal(answers[1].Answer, &report) != nil || report.State != "cancelled" {
 		t.Errorf("cancel: %+v, then %s", answers[0].Refused, report.State)
 	}
-	for _, w := range append(writes, pyCall{Method: "cancel"}) {
+	link := pyCall{"trace_url", with("digest", digest)} // this fleet's store is a folder
+	if _, answers = pyAsk(t, access, link); answers[0].Refused == nil || answers[0].Refused.Code != api.CodeRefused {
+		t.Errorf("an address of a folder: %+v", answers[0])
+	}
+	for _, w := range append(writes, pyCall{Method: "cancel"}, link) {
 		called = append(called, w.Method)
 	}
 	slices.Sort(called)

@@ -114,7 +114,7 @@ func queriesOf(h huma.API) queries {
 
 // ofRegistry reports whether a read answers from this node's replica, at once.
 func ofRegistry(id, path string) bool {
-	return strings.HasPrefix(path, "/v1/") && !slices.Contains([]string{"agents", "trace", "watch", "cluster"}, id)
+	return strings.HasPrefix(path, "/v1/") && !slices.Contains([]string{"agents", "trace", "trace-url", "watch", "cluster"}, id)
 }
 
 // refuse names the parameters that an operation does not take, a misspelt filter

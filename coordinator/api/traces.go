@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/oomfleet/oomfleet/internal/secret"
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
 	"github.com/oomfleet/oomfleet/storage/trace"
@@ -42,6 +44,43 @@ type TraceList struct {
 	Position
 }
 
+// Linker gives out addresses of the trace store. Traces that have this method too
+// can be asked for it; others refuse. See trace.Store for how it fails.
+type Linker interface {
+	Link(ctx context.Context, digest proto.Digest, within time.Duration) (secret.Text, proto.Bytes, error)
+}
+
+// linkFor is how long an address of a trace can be used.
+const linkFor = 15 * time.Minute
+
+// TraceURL is an address from which one trace file can be fetched.
+type TraceURL struct {
+	Digest proto.Digest `json:"digest" doc:"what the SHA-256 of the file has to be; whoever fetches it checks"`
+	// URL is good for everybody who has it: a secret until Expires.
+	URL     string      `json:"url" doc:"good for everybody who has it, without a token: keep it out of logs"`
+	Expires time.Time   `json:"expires"`
+	Size    proto.Bytes `json:"size_bytes"`
+}
+
+// linkAnswer is a TraceURL that nothing on the way keeps.
+type linkAnswer struct {
+	Cache string `header:"Cache-Control"`
+	Body  TraceURL
+}
+
+func (s *server) link(ctx context.Context, digest proto.Digest) (TraceURL, error) {
+	linker, ok := s.Traces.(Linker)
+	if !ok {
+		return TraceURL{}, s.problemOf(trace.ErrNoLink)
+	}
+	expires := time.Now().Add(linkFor)
+	link, size, err := linker.Link(ctx, digest, linkFor)
+	if err != nil {
+		return TraceURL{}, s.problemOf(err)
+	}
+	return TraceURL{Digest: digest, URL: link.Reveal(), Expires: expires.UTC().Truncate(time.Second), Size: size}, nil
+}
+
 func (s *server) registerTraces(h huma.API, mux *http.ServeMux) {
 	huma.Register(h, huma.Operation{OperationID: "traces", Method: http.MethodGet, Path: "/v1/traces", Summary: "Recorded traces"},
 		func(_ context.Context, in *struct {
@@ -52,6 +91,17 @@ func (s *server) registerTraces(h huma.API, mux *http.ServeMux) {
 				return nil, problem(http.StatusNotFound, CodeNotFound, "there is no such sweep; matrix list shows them")
 			}
 			return &body[TraceList]{TraceList{tracesOf(view, proto.MatrixID(in.Sweep)), at}}, nil
+		})
+	huma.Register(h, huma.Operation{OperationID: "trace-url", Method: http.MethodGet, Path: "/v1/traces/{digest}/url",
+		Summary: "An address of the store from which one trace file can be fetched for a while"},
+		func(ctx context.Context, in *struct {
+			Digest string `path:"digest" pattern:"^[0-9a-f]{64}$" doc:"the trace's name"`
+		}) (*linkAnswer, error) {
+			link, err := s.link(ctx, proto.Digest(in.Digest))
+			if err != nil {
+				return nil, err
+			}
+			return &linkAnswer{Cache: "no-store", Body: link}, nil
 		})
 	mux.HandleFunc("GET /v1/traces/{digest}", s.download)
 	document(h, plain{"trace", "/v1/traces/{digest}", "One trace file, as it is stored", parquetType, []string{"digest"}})

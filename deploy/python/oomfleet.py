@@ -190,6 +190,11 @@ class Fleet:
             raise Refused("bad_trace", "what came is not the trace that was asked for: it is damaged, in the store or on the way")
         return content
 
+    def trace_url(self, digest: str) -> Document:
+        """An address of the trace store from which whoever has it can fetch this one file until "expires": a secret as long. Check what
+        comes against the digest. Refused where clients cannot reach the store; trace() always works."""
+        return self._get(f"/v1/traces/{_quote(digest)}/url")
+
     # Changes.
 
     def watch(self, kinds: Sequence[str] = (), since: Optional[int] = None, retry: float = 1.0) -> Iterator[Document]:
@@ -320,7 +325,7 @@ def _quote(text: str) -> str:
 _NUMBERS = ("seq_len", "batch", "quota_bytes", "chunk_size", "card_memory_bytes", "since", "revision", "margin_bytes")
 _WORDS = ("gpu", "driver", "workload", "quota_kind", "origin", "risk", "sweep", "cell", "digest", "before", "after", "max_age")
 _COMMANDS = ("quota", "max_seq_len", "max_batch", "replicas", "compare", "coefficients", "coefficient_history", "boundaries", "boundary_history",
-             "programs", "status", "agents", "sweeps", "sweep", "traces", "trace", "watch")
+             "programs", "status", "agents", "sweeps", "sweep", "traces", "trace", "trace_url", "watch")
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

@@ -99,10 +99,14 @@ type Queue struct {
 // Traces says where traces are kept: exactly one of URL and Dir.
 type Traces struct {
 	// URL is the S3 endpoint, "http://host:port" or "https://host".
-	URL    string `yaml:"url,omitempty"`
-	Bucket string `yaml:"bucket,omitempty"`
-	Region string `yaml:"region,omitempty"`
-	CAFile string `yaml:"ca_file,omitempty"`
+	URL string `yaml:"url,omitempty"`
+	// PublicURL is the S3 endpoint as clients reach it, for addresses of traces
+	// that the API gives out; absent is URL, unless that is the loopback
+	// interface's.
+	PublicURL string `yaml:"public_url,omitempty"`
+	Bucket    string `yaml:"bucket,omitempty"`
+	Region    string `yaml:"region,omitempty"`
+	CAFile    string `yaml:"ca_file,omitempty"`
 	// Dir is a folder that all coordinators and agents share.
 	Dir string `yaml:"dir,omitempty"`
 	// Keep is for how long an object stays that the registry does not refer
@@ -190,6 +194,8 @@ func (f *Fleet) Validate() error {
 		bad("traces has both url and dir: keep one")
 	case t.URL == "" && t.Dir == "":
 		bad("traces has neither url (an S3 service) nor dir (a shared folder)")
+	case t.PublicURL != "" && t.URL == "":
+		bad("traces.public_url is of an S3 service, and a folder has none")
 	case t.URL != "" && t.Bucket == "":
 		bad("traces.bucket is missing")
 	case t.Keep != 0 && t.Keep < 24*time.Hour:

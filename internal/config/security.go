@@ -111,6 +111,9 @@ func (f *Fleet) Exposed() error {
 	if u, err := url.Parse(f.Traces.URL); err == nil && f.Traces.URL != "" && u.Scheme != "https" && !loopback(u.Host) {
 		bad("the trace store is plain http: write https")
 	}
+	if u, err := url.Parse(f.Traces.PublicURL); err == nil && f.Traces.PublicURL != "" && u.Scheme != "https" && !loopback(u.Host) {
+		bad("traces.public_url is plain http, and whoever sees an address of a trace can fetch it: write https")
+	}
 	if len(errs) == 0 {
 		return nil
 	}

@@ -36,6 +36,7 @@ func TestExposed(t *testing.T) {
 		"one of two plain": {func(f *Fleet) { f.Queue.URL += ",nats://10.0.0.1:4222"; f.Queue.CAFile = "" }, "the queue at 10.0.0.1:4222 is plain"},
 		"nobody's queue":   {func(f *Fleet) { f.Queue.NKeyFile = "" }, "queue.nkey_file"},
 		"plain traces":     {func(f *Fleet) { f.Traces.URL = "http://s3.example" }, "trace store"},
+		"plain links":      {func(f *Fleet) { f.Traces.PublicURL = "http://s3.example" }, "traces.public_url is plain"},
 		"all interfaces":   {func(f *Fleet) { f.Coordinators[0].API = "http://0.0.0.0:7400" }, "plain http"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,9 @@ var (
 	// credentials, region, bucket or permissions. The message names the option
 	// to change; trying again without changing it is useless.
 	ErrRefused = errors.New("trace store cannot be used")
+	// ErrNoLink is returned by Link when others cannot fetch from the store by
+	// themselves. The message says why.
+	ErrNoLink = errors.New("the trace store has no address for others")
 	// ErrClockSkew is returned when this machine's clock is too far from the
 	// store's. The message shows both times.
 	ErrClockSkew = errors.New("clock differs from the trace store's")

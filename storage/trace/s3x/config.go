@@ -32,6 +32,10 @@ type Config struct {
 	// URL is the store's address: http or https, a host, and a port where it
 	// is not the scheme's own. No path, no user.
 	URL string `json:"url"`
+	// PublicURL is the store's address as those see it who fetch from it by
+	// themselves (Driver.Link), in the form of URL; empty is URL, unless that is
+	// an address of this machine alone.
+	PublicURL string `json:"public_url,omitempty"`
 	// Bucket is made when it does not exist.
 	Bucket string `json:"bucket"`
 	// Region is where the bucket lies; empty asks the store.
@@ -55,6 +59,11 @@ func (c Config) Validate() error {
 	if _, err := c.endpoint(); err != nil {
 		errs = append(errs, err)
 	}
+	if c.PublicURL != "" {
+		if _, err := endpointOf("public url", c.PublicURL); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if err := s3utils.CheckValidBucketNameStrict(c.Bucket); err != nil {
 		errs = append(errs, fmt.Errorf("option bucket: %q: %w", c.Bucket, err))
 	}
@@ -75,24 +84,28 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// endpoint takes the URL apart. A URL with a password in it is not repeated.
-func (c Config) endpoint() (*url.URL, error) {
-	u, err := url.Parse(c.URL)
+// endpoint takes the URL apart.
+func (c Config) endpoint() (*url.URL, error) { return endpointOf("url", c.URL) }
+
+// endpointOf takes an option's URL apart. One with a password in it is not
+// repeated.
+func endpointOf(option, text string) (*url.URL, error) {
+	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, errors.New("option url: it cannot be parsed")
+		return nil, fmt.Errorf("option %s: it cannot be parsed", option)
 	case u.User != nil:
-		return nil, errors.New("option url: it must not hold a user or password, use the access key and secret key")
+		return nil, fmt.Errorf("option %s: it must not hold a user or password, use the access key and secret key", option)
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, fmt.Errorf("option url: %q must begin with http:// or https://", c.URL)
+		return nil, fmt.Errorf("option %s: %q must begin with http:// or https://", option, text)
 	case u.Hostname() == "":
-		return nil, fmt.Errorf("option url: %q has no host", c.URL)
+		return nil, fmt.Errorf("option %s: %q has no host", option, text)
 	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "":
-		return nil, fmt.Errorf("option url: %q must end after the host and port; the bucket has its own option", c.URL)
+		return nil, fmt.Errorf("option %s: %q must end after the host and port; the bucket has its own option", option, text)
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return nil, fmt.Errorf("option url: port %s is not between 1 and 65535", port)
+			return nil, fmt.Errorf("option %s: port %s is not between 1 and 65535", option, port)
 		}
 	}
 	return u, nil

@@ -40,6 +40,8 @@ func TestConfigValidate(t *testing.T) {
 		"port out of range": {func(c *s3x.Config) { c.URL = "http://s3:99999" }, "option url"},
 		"password in url":   {func(c *s3x.Config) { c.URL = "http://user:hush-hush@s3" }, "option url"},
 		"unreadable url":    {func(c *s3x.Config) { c.URL = "http://hush-hush%zz" }, "option url"},
+		"public url":        {func(c *s3x.Config) { c.PublicURL = "https://traces.example" }, ""},
+		"bad public url":    {func(c *s3x.Config) { c.PublicURL = "https://user:hush-hush@s3" }, "option public url"},
 		"no bucket":         {func(c *s3x.Config) { c.Bucket = "" }, "option bucket"},
 		"bad bucket":        {func(c *s3x.Config) { c.Bucket = "Not_Valid" }, "option bucket"},
 		"no access key":     {func(c *s3x.Config) { c.AccessKey = "" }, "option access key"},
