@@ -239,7 +239,7 @@ const gpu, driver = "NVIDIA H200", "580.159.04"
 var stack = proto.Stack{GPU: gpu, Driver: driver}
 
 func newFleet(t *testing.T) *fleet {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	q, err := memq.New(memq.Config{ReportLease: 300 * time.Millisecond})
 	if err != nil {

@@ -44,7 +44,7 @@ func TestCollect(t *testing.T) {
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	client := c.client(server)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	done := make(chan error, 1)
 	go func() { done <- service.Run(ctx) }()
 	defer func() {

@@ -267,7 +267,7 @@ func TestClientPassesOver(t *testing.T) {
 		if _, err := client.Sweeps(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if took := time.Since(begin); took > 30*time.Second {
+		if took := time.Since(begin); took > time.Minute { // an answer may take ninety seconds
 			t.Errorf("%s: it took %s", name, took)
 		}
 		alone, err := api.NewClient(foreign)

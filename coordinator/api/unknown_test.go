@@ -47,7 +47,7 @@ func TestStoppedLeader(t *testing.T) {
 	c.believe("n2", "n3")
 	begin := time.Now()
 	c.request("GET", follower.URL+"/v1/coefficients?consistent=true", "").wantProblem(t, http.StatusServiceUnavailable, api.CodeNoLeader, "does not answer")
-	if took := time.Since(begin); took > 12*time.Second {
+	if took := time.Since(begin); took > time.Minute { // usually six seconds; an answer may take ninety
 		t.Errorf("that took %v", took)
 	}
 }
@@ -65,7 +65,7 @@ func TestPythonPassesStoppedOver(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	}
-	if took := time.Since(begin); took > 20*time.Second {
+	if took := time.Since(begin); took > time.Minute {
 		t.Errorf("that took %v", took)
 	}
 }
