@@ -56,8 +56,9 @@ type arena struct {
 
 // sweepHooks are called on the way; each may be nil.
 type sweepHooks struct {
-	want func() // before the driver is asked
-	tie  func() // when addresses decided between unlike segments
+	want func()      // before the driver is asked
+	got  func(int64) // the size of what it gave
+	tie  func()      // when addresses decided between unlike segments
 
 	// An allocator that is one pool of a program (see pool) asks no driver: what
 	// is granted serves the next request, and none ends the replay there.
@@ -118,22 +119,26 @@ func (a *Allocator) malloc(n int64, stream int32) int32 {
 	if size > smallSize {
 		set++
 	}
-	id := a.take(set, size)
-	if id == none {
+	id := a.find(set, size)
+	switch {
+	case id == none:
 		if id = a.acquire(set, size); id == none {
 			a.stats.OOMs++
 			a.tried = a.set.ask(size)
 			a.emit(OOM, 0, size, set)
 			return none
 		}
+		if a.splits(id, size) {
+			rest := a.cut(id, size)
+			a.blocks[rest].state = free
+			a.file(rest)
+		}
+	case a.splits(id, size):
+		id = a.carve(id, size)
+	default:
+		a.unfile(id)
 	}
 	b := &a.blocks[id]
-	if b.size-size >= a.minRest[set&1] && (size < a.maxSplit || a.set.Expandable || set&1 == 0) {
-		rest := a.cut(id, size)
-		a.blocks[rest].state = free
-		a.file(rest)
-		b = &a.blocks[id] // the arena may have moved
-	}
 	b.state = used
 	b.requested = n
 	s := &a.stats
@@ -146,8 +151,14 @@ func (a *Allocator) malloc(n int64, stream int32) int32 {
 	return id
 }
 
-// take finds the best cached block and takes it out of its set.
-func (a *Allocator) take(set uint16, size int64) int32 {
+// splits is whether a block that serves size bytes gives the rest back.
+func (a *Allocator) splits(id int32, size int64) bool {
+	b := &a.blocks[id]
+	return b.size-size >= a.minRest[b.set&1] && (size < a.maxSplit || a.set.Expandable || b.set&1 == 0)
+}
+
+// find is the best cached block, in its set; none where none will do.
+func (a *Allocator) find(set uint16, size int64) int32 {
 	if a.ages {
 		a.calls[set&1]++
 	}
@@ -167,11 +178,10 @@ func (a *Allocator) take(set uint16, size int64) int32 {
 			return none
 		}
 	}
-	a.unfile(id)
 	return id
 }
 
-// acquire gets a block from the driver: collect, grow, release oversize blocks
+// acquire gets a block, in no set, from the driver: collect, grow, release oversize blocks
 // and grow, flush and grow.
 func (a *Allocator) acquire(set uint16, size int64) int32 {
 	if a.sweep.asks {
@@ -236,23 +246,43 @@ func (a *Allocator) complete(id int32) {
 	a.settle(id)
 }
 
-// settle merges a mapped block with its free neighbours and files it.
-func (a *Allocator) settle(id int32) {
+// settle makes a mapped block, in no set, free: it becomes one with its free
+// neighbours. Where there are any the block is theirs then, so that what is in
+// its set already need not be put there again. Returned is the block that it is
+// part of; a whole segment may have left (see sweepHooks).
+func (a *Allocator) settle(id int32) int32 {
 	b := &a.blocks[id]
-	b.state = free
-	if p := b.prev; a.blocks[p].state == free {
-		a.unfile(p)
-		a.absorb(id, p)
+	p, n := b.prev, b.next
+	switch before, behind := &a.blocks[p], &a.blocks[n]; {
+	case before.state == free:
+		size := before.size + b.size
+		if behind.state == free {
+			a.unfile(n)
+			size += behind.size
+			a.dropBlock(n)
+			n = behind.next
+		}
+		before.next = n
+		a.blocks[n].prev = p
+		a.dropBlock(id)
+		a.refile(p, size)
+		id = p
+	case behind.state == free:
+		behind.addr = b.addr
+		behind.prev = p
+		before.next = n
+		a.dropBlock(id)
+		a.refile(n, behind.size+b.size)
+		id = n
+	default:
+		b.state = free
+		a.file(id)
 	}
-	if n := b.next; a.blocks[n].state == free {
-		a.unfile(n)
-		a.absorb(id, n)
-	}
-	if a.sweep.gives && !b.split() {
+	if a.sweep.gives && !a.blocks[id].split() {
+		a.unfile(id)
 		a.part(id)
-		return
 	}
-	a.file(id)
+	return id
 }
 
 // part takes a whole segment, in no set, out of the pool that this is.

@@ -36,14 +36,21 @@ type block struct {
 // split is whether the block shares its segment with another.
 func (b *block) split() bool { return b.prev != none || b.next != none }
 
-// newBlock takes a slot of the arena. Pointers into the arena are stale after.
-func (a *Allocator) newBlock(b block) int32 {
+// vacantSlot takes a slot of the arena, whose content is stale. So are pointers
+// into the arena after it.
+func (a *Allocator) vacantSlot() int32 {
 	id := a.vacancy
 	if id == none {
-		a.blocks = append(a.blocks, b)
+		a.blocks = append(a.blocks, block{})
 		return int32(len(a.blocks) - 1)
 	}
 	a.vacancy = a.blocks[id].after
+	return id
+}
+
+// newBlock puts a block into the arena. Pointers into the arena are stale after.
+func (a *Allocator) newBlock(b block) int32 {
+	id := a.vacantSlot()
 	a.blocks[id] = b
 	return id
 }
@@ -59,15 +66,29 @@ func (a *Allocator) dropBlock(id int32) {
 // cut takes size bytes off the front of block id, which keeps them, and returns
 // the rest as a block of its own behind it, in the same state and in no set.
 func (a *Allocator) cut(id int32, size int64) int32 {
-	b := a.blocks[id]
-	rest := b
-	rest.addr += uint64(size)
-	rest.size -= size
-	rest.prev = id
-	at := a.newBlock(rest)
+	at := a.vacantSlot()
+	b, rest := &a.blocks[id], &a.blocks[at]
+	// Field by field: a copy of the whole waits for the stores that made b.
+	rest.addr, rest.size, rest.requested = b.addr+uint64(size), b.size-size, b.requested
+	rest.prev, rest.next = id, b.next
+	rest.gcBase, rest.segment, rest.set, rest.state = b.gcBase, b.segment, b.set, b.state
 	a.blocks[b.next].prev = at
-	a.blocks[id].next = at
-	a.blocks[id].size = size
+	b.next, b.size = at, size
+	return at
+}
+
+// carve takes size bytes off the front of a block that is in its set, where it
+// stays with the rest, and returns them as a block of their own.
+func (a *Allocator) carve(id int32, size int64) int32 {
+	at := a.vacantSlot()
+	b, front := &a.blocks[id], &a.blocks[at]
+	front.addr, front.size = b.addr, size
+	front.prev, front.next = b.prev, id
+	front.segment, front.set = b.segment, b.set
+	a.blocks[b.prev].next = at
+	b.prev = at
+	b.addr += uint64(size)
+	a.refile(id, b.size-size)
 	return at
 }
 

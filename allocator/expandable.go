@@ -46,15 +46,15 @@ func (a *Allocator) extent(id int32) int64 {
 // refusal stays mapped.
 func (a *Allocator) mapFor(set uint16, size int64) int32 {
 	id := a.runFor(set, size)
-	if a.blocks[id].state == unmapped && !a.mapFront(id, min(a.blocks[id].size, size)) {
-		return none
+	if a.blocks[id].state == unmapped {
+		id = a.mapFront(id, min(a.blocks[id].size, size))
 	}
-	for a.blocks[id].size < size {
+	for id != none && a.blocks[id].size < size {
 		next := a.blocks[id].next
-		if !a.mapFront(next, min(size-a.blocks[id].size, a.blocks[next].size)) {
-			return none
-		}
-		id = next // has absorbed its neighbours
+		id = a.mapFront(next, min(size-a.blocks[id].size, a.blocks[next].size))
+	}
+	if id == none {
+		return none
 	}
 	a.unfile(id)
 	return id
@@ -96,12 +96,12 @@ func (a *Allocator) openRange(set uint16, size int64) int32 {
 }
 
 // mapFront maps the first want bytes of an unmapped block in whole pages and
-// merges them with free neighbours; false when the device refuses.
-func (a *Allocator) mapFront(id int32, want int64) bool {
+// returns the free block that they are part of; none when the device refuses.
+func (a *Allocator) mapFront(id int32, want int64) int32 {
 	set := a.blocks[id].set
 	bytes := upTo(want, a.page(set))
 	if !a.gate.admitDevice(a.stats.Reserved + bytes) {
-		return false
+		return none
 	}
 	a.unlistUnmapped(id)
 	if bytes < a.blocks[id].size {
@@ -115,8 +115,7 @@ func (a *Allocator) mapFront(id int32, want int64) bool {
 	r.mapped += bytes
 	a.reserve(bytes)
 	a.emit(SegmentMap, b.addr, bytes, set)
-	a.settle(id)
-	return true
+	return a.settle(id)
 }
 
 // unmap gives the whole pages of a free block back; a part before or behind

@@ -72,6 +72,30 @@ func (a *Allocator) unfile(id int32) {
 	}
 }
 
+// refile gives a block another size, and keeps it where it is in its set if that
+// is still its place: most blocks that shrink or grow stay in their bin, among
+// few others.
+func (a *Allocator) refile(id int32, size int64) {
+	b := &a.blocks[id]
+	if binOf(size) == binOf(b.size) {
+		b.size = size
+		if p, n := &a.blocks[b.before], &a.blocks[b.after]; (b.before == none || p.precedes(b)) && (b.after == none || b.precedes(n)) {
+			b.gcBase = a.calls[b.set&1]
+			return
+		}
+		a.unfile(id)
+	} else {
+		a.unfile(id)
+		b.size = size
+	}
+	a.file(id)
+}
+
+// precedes is the order of a set.
+func (b *block) precedes(n *block) bool {
+	return b.size < n.size || b.size == n.size && b.addr < n.addr
+}
+
 // binFrom is the first bin at or above k that is not empty, -1 without one.
 func (s *freeSet) binFrom(k int) int {
 	if k >= binCount {

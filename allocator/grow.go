@@ -19,7 +19,11 @@ func (a *Allocator) grow(set uint16, size int64) int32 {
 	return a.newBlock(block{addr: addr, size: want, segment: -a.born, set: set})
 }
 
+// reserve counts n bytes that the driver gave.
 func (a *Allocator) reserve(n int64) {
+	if a.sweep.got != nil {
+		a.sweep.got(n)
+	}
 	a.stats.Reserved += n
 	a.stats.ReservedPeak = max(a.stats.ReservedPeak, a.stats.Reserved)
 	a.stats.DeviceAllocs++

@@ -64,12 +64,16 @@ func (p *Program) start(s Settings, o ReplayOptions) *replay {
 
 // run executes ops up to but not including end, or to the first refusal. It
 // leaves out turns of a loop that would change nothing, unless someone watches
-// (a check watches driver calls only, and looks after the turns itself).
+// (a check looks after the turns itself).
 func (r *replay) run(end int) {
-	if (r.check != nil || r.a.observe == nil) && !r.a.ages { // ages count each allocation
-		for _, s := range r.p.repeated {
+	if r.a.observe == nil && !r.a.ages { // ages count each allocation
+		for i := range r.p.repeated { // many runs are short: most stretches lie before or behind
+			s := r.p.repeated[i]
+			if s.start >= end {
+				break
+			}
 			if end < s.end() {
-				s.turns = max(0, (end-s.start)/s.period)
+				s.turns = (end - s.start) / s.period
 			}
 			if s.turns > 0 && r.at < s.end() && !r.repeat(&s) {
 				return
@@ -200,13 +204,11 @@ func (p *Program) selfCheck(s Settings) (SelfCheckReport, *replay) {
 	r := p.start(s, ReplayOptions{})
 	r.check = &checker{}
 	segments := 0
-	r.a.observe = func(e Event) {
-		if e.Action == SegmentAlloc || e.Action == SegmentMap {
-			if segments >= len(p.segments) || p.segments[segments].size != e.Size {
-				r.check.miss(fmt.Sprintf("segment %d: the replay asks the driver for %d bytes, the recording shows another request there", segments, e.Size))
-			}
-			segments++
+	r.a.sweep.got = func(size int64) { // Observe would see every allocation too
+		if segments >= len(p.segments) || p.segments[segments].size != size {
+			r.check.miss(fmt.Sprintf("segment %d: the replay asks the driver for %d bytes, the recording shows another request there", segments, size))
 		}
+		segments++
 	}
 	r.run(len(p.ops))
 	if r.oomAt >= 0 {
