@@ -36,7 +36,7 @@ func TestSecureSetsUpAQueue(t *testing.T) {
 		return out
 	}
 	must("secure", "authority", "--dir", dir)
-	must("secure", "certificate", "--dir", dir, "--name", "queue", "--host", "127.0.0.1")
+	must("secure", "certificate", "--dir", dir, "--name", "queue", "--host", "127.0.0.1", "--server-only")
 	agent := []string{"secure", "nkey", "--role", "agent", "--gpu", "NVIDIA H200", "--driver", "580.1", "--card", "GPU-Ab", "--out", at("agent.nk")}
 	first := must(agent...)
 	entries := must("secure", "nkey", "--role", "coordinator", "--out", at("coordinator.nk")) + must(append(agent, "--driver", "580.2")...)

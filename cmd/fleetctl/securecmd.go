@@ -101,6 +101,7 @@ type certFlags struct {
 	dir, name string
 	hosts     []string
 	valid     time.Duration
+	server    bool
 }
 
 // year is close enough for a certificate.
@@ -132,7 +133,9 @@ func (a *app) certificateCommand() *cobra.Command {
 	c := &cobra.Command{Use: "certificate", Short: "Sign a certificate for one machine", Args: cobra.NoArgs,
 		Long: `Sign a certificate with the fleet's authority: NAME.pem and NAME.key in the
 authority's folder. It is good as a server and as a client, so one serves a
-coordinator's API and its raft port.`,
+coordinator's API and its raft port; raft's members hear nobody whose certificate
+names none of their hosts. With --server-only it is good as a server alone, which
+is enough for the queue and the trace store.`,
 		Example: "  fleetctl secure certificate --name host-a --host host-a.example --host 10.0.0.1",
 		RunE: func(*cobra.Command, []string) error {
 			authority, err := certs.ReadAuthority(filepath.Join(f.dir, "ca.pem"), filepath.Join(f.dir, "ca.key"))
@@ -143,7 +146,11 @@ coordinator's API and its raft port.`,
 				return usagef("--name %q is a file's name without a folder", f.name)
 			}
 			file := filepath.Join(f.dir, f.name)
-			if err := authority.Issue(file+".pem", file+".key", f.hosts, f.valid); err != nil {
+			issue := authority.Issue
+			if f.server {
+				issue = authority.IssueServer
+			}
+			if err := issue(file+".pem", file+".key", f.hosts, f.valid); err != nil {
 				return wrongInput(err)
 			}
 			fmt.Fprintf(a.err, "certificate in %s.pem, its key in %s.key\n", file, file)
@@ -153,6 +160,7 @@ coordinator's API and its raft port.`,
 	c.Flags().StringVar(&f.name, "name", "", "name of the two files (required)")
 	c.Flags().StringArrayVar(&f.hosts, "host", nil, "name or address that the machine is reached by; may be repeated (required)")
 	c.Flags().DurationVar(&f.valid, "valid", year, "how long it is good for")
+	c.Flags().BoolVar(&f.server, "server-only", false, "good as a server alone: for the queue and the trace store")
 	c.MarkFlagRequired("name")
 	c.MarkFlagRequired("host")
 	return c

@@ -21,6 +21,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/oomfleet/oomfleet/internal/secret"
 )
 
 // backdate lets clocks that are a little behind accept a new certificate.
@@ -60,8 +62,12 @@ func newAuthority(der []byte, key *ecdsa.PrivateKey) (*Authority, error) {
 	return &Authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, nil
 }
 
-// ReadAuthority reads what Write wrote.
+// ReadAuthority reads what Write wrote. It refuses a key that others than its
+// owner may read: whoever has it signs members of the fleet.
 func ReadAuthority(certFile, keyFile string) (*Authority, error) {
+	if err := secret.Private(keyFile); err != nil {
+		return nil, fmt.Errorf("read the authority's key: %w", err)
+	}
 	certText, err := os.ReadFile(certFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the authority: %w", err)
@@ -97,6 +103,19 @@ func (a *Authority) Write(certFile, keyFile string) error {
 // Issue writes a certificate for hosts (names or addresses) and its key. It is
 // good as a server and as a client, as raft's members need.
 func (a *Authority) Issue(certFile, keyFile string, hosts []string, valid time.Duration) error {
+	return a.issue(files{certFile, keyFile}, hosts, valid, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
+}
+
+// IssueServer is Issue for what is a server alone, as the queue and the trace
+// store are: whoever steals its key is no raft member, not even on its host.
+func (a *Authority) IssueServer(certFile, keyFile string, hosts []string, valid time.Duration) error {
+	return a.issue(files{certFile, keyFile}, hosts, valid, x509.ExtKeyUsageServerAuth)
+}
+
+// files are where a certificate and its key go.
+type files struct{ cert, key string }
+
+func (a *Authority) issue(to files, hosts []string, valid time.Duration, usages ...x509.ExtKeyUsage) error {
 	if len(hosts) == 0 {
 		return errors.New("issue a certificate: name at least one host")
 	}
@@ -109,7 +128,7 @@ func (a *Authority) Issue(certFile, keyFile string, hosts []string, valid time.D
 		return err
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	template.ExtKeyUsage = usages
 	for _, host := range hosts {
 		if ip := net.ParseIP(host); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
@@ -121,10 +140,10 @@ func (a *Authority) Issue(certFile, keyFile string, hosts []string, valid time.D
 	if err != nil {
 		return fmt.Errorf("issue a certificate: %w", err)
 	}
-	if err := writeKey(keyFile, key); err != nil {
+	if err := writeKey(to.key, key); err != nil {
 		return err
 	}
-	return writeNew(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
+	return writeNew(to.cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
 }
 
 func newTemplate(name string, valid time.Duration) (*x509.Certificate, error) {

@@ -95,6 +95,24 @@ func TestMutual(t *testing.T) {
 	if err := greet(t, server, forged); err == nil {
 		t.Error("a client of another authority was served")
 	}
+	queue := certs.Files{CA: one.CA, Cert: filepath.Join(dir, "queue.pem"), Key: filepath.Join(dir, "queue.key")}
+	if err := a.IssueServer(queue.Cert, queue.Key, []string{"127.0.0.1"}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	asClient, err := queue.Mutual()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := greet(t, server, asClient); err == nil {
+		t.Error("a server's certificate was served as a client's")
+	}
+	asServer, err := certs.Files{Cert: queue.Cert, Key: queue.Key}.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := greet(t, asServer, trusting); err != nil {
+		t.Errorf("a server's certificate is not good as one: %v", err)
+	}
 	// While authorities are changed, one file holds both.
 	both := filepath.Join(t.TempDir(), "both.pem")
 	for _, ca := range []string{one.CA, stranger.CA} {
@@ -152,7 +170,14 @@ func TestFilesAreRefused(t *testing.T) {
 	if _, err := (certs.Files{CA: f.Key}).Client(); err == nil || !strings.Contains(err.Error(), "no certificate") {
 		t.Errorf("a key as authority: %v", err)
 	}
-	a := authority(t, t.TempDir())
+	open := t.TempDir()
+	a := authority(t, open)
+	if err := os.Chmod(filepath.Join(open, "ca.key"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := certs.ReadAuthority(filepath.Join(open, "ca.pem"), filepath.Join(open, "ca.key")); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("an authority's key that others may read: %v", err)
+	}
 	if err := a.Issue(f.Cert, f.Key, []string{"x"}, time.Hour); err == nil {
 		t.Error("an existing key was replaced")
 	}
