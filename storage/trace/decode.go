@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/oomfleet/oomfleet/allocator"
 	"github.com/parquet-go/parquet-go"
@@ -13,6 +14,16 @@ import (
 
 // MaxFileSize is the largest trace file that is read, in bytes.
 const MaxFileSize = 1 << 30
+
+// maxFooter is the largest footer that is read, in bytes, several times that of
+// MaxEvents in the smallest row groups that writers make. The library goes down
+// into what is nested in it by recursion, one level a byte: a stack that
+// overflows ends the process, and no recover stops that.
+const maxFooter = 256 << 10
+
+// maxText is the longest error of the library that is passed on, in bytes: it
+// names every level that it was in.
+const maxText = 300
 
 // Decode reads a trace file. It takes the columns action, addr, size, stream
 // and, where the file has it, time_us; other columns are passed over. Columns
@@ -77,10 +88,25 @@ func refuse(err *error, clear func()) {
 		clear()
 		*err = fmt.Errorf("malformed parquet: %v", p)
 	}
-	if *err != nil && !errors.Is(*err, ErrFormat) {
+	if *err == nil {
+		return
+	}
+	if text := (*err).Error(); len(text) > maxText {
+		*err = &shortened{strings.ToValidUTF8(text[:maxText], "") + "...", *err}
+	}
+	if !errors.Is(*err, ErrFormat) {
 		*err = fmt.Errorf("%w: %w", ErrFormat, *err)
 	}
 }
+
+// shortened is an error of which only the beginning is shown.
+type shortened struct {
+	text  string
+	whole error
+}
+
+func (e *shortened) Error() string { return e.text }
+func (e *shortened) Unwrap() error { return e.whole }
 
 // openParquet reads the footer, after checking what the library takes on trust.
 func openParquet(r io.ReaderAt, size int64) (*parquet.File, error) {
@@ -105,8 +131,11 @@ func openParquet(r io.ReaderAt, size int64) (*parquet.File, error) {
 	if string(tail[4:]) != magic {
 		return nil, errors.New("the parquet file is truncated: it ends without a footer")
 	}
-	if footer := int64(binary.LittleEndian.Uint32(tail[:4])); footer > size-12 {
+	switch footer := int64(binary.LittleEndian.Uint32(tail[:4])); {
+	case footer > size-12:
 		return nil, fmt.Errorf("the footer claims %d of the file's %d bytes", footer, size)
+	case footer > maxFooter:
+		return nil, fmt.Errorf("the footer has %d bytes, the most is %d", footer, maxFooter)
 	}
 	file, err := parquet.OpenFile(r, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true),
 		parquet.ReadBufferSize(64<<10))

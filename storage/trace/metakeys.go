@@ -109,7 +109,7 @@ func metaOf(kv map[string]string) (Meta, error) {
 	take := func(key string) string {
 		value := kv[key]
 		delete(kv, key)
-		return value
+		return strings.ToValidUTF8(value, "\ufffd") // as JSON has it, which some of them go into
 	}
 	if v := take(keyVersion); v != "" && v != strconv.Itoa(formatVersion) {
 		return Meta{}, fmt.Errorf("trace format version %q, this build reads %d", v, formatVersion)
