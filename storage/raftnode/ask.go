@@ -36,6 +36,9 @@ type standing struct {
 	Hash    string        `json:"state_hash"` // at Applied
 	Age     time.Duration `json:"age_ns"`
 	Ready   bool          `json:"ready"`
+	// Applies is the newest command version of its build; 0 is a build that
+	// does not say, and applies 1.
+	Applies int `json:"applies,omitempty"`
 }
 
 // stand is how this node stands, once it has applied at or a second has passed.
@@ -51,7 +54,7 @@ func (n *Node) stand(ctx context.Context, at uint64) standing {
 	}
 	view := n.View()
 	age, ready := n.Standing()
-	out := standing{ID: n.cfg.ID, State: n.raft.State().String(), Leader: n.LeaderID(), Applied: view.AppliedIndex, Hash: view.Hash(), Age: age, Ready: ready}
+	out := standing{ID: n.cfg.ID, State: n.raft.State().String(), Leader: n.LeaderID(), Applied: view.AppliedIndex, Hash: view.Hash(), Age: age, Ready: ready, Applies: n.cfg.applies()}
 	if future := n.raft.GetConfiguration(); future.Error() == nil {
 		out.Formed = len(future.Configuration().Servers) > 0
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"github.com/oomfleet/oomfleet/storage/registry"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -60,6 +61,9 @@ type Config struct {
 	// A registry is written to a few times a minute, so that is hours of log
 	// and less than a second of replay.
 	SnapshotEvery uint64
+	// build is the newest command version that this build applies, for tests of
+	// mixed versions; 0 is registry.CommandVersion.
+	build int
 	// Logger takes what raft has to say; nil discards it.
 	Logger *slog.Logger
 	// Registerer takes the node's metrics until it is closed; nil takes none.
@@ -149,6 +153,8 @@ func (c Config) joins() bool {
 	own := c.own()
 	return own != nil && own.Join
 }
+
+func (c Config) applies() int { return cmp.Or(c.build, registry.CommandVersion) }
 
 func (c Config) heartbeat() time.Duration { return cmp.Or(c.Heartbeat, 250*time.Millisecond) }
 

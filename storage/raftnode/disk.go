@@ -11,7 +11,7 @@ import (
 )
 
 // disk is the log as raft gets it, watched: the first write that fails ends the
-// node. The log's writer counts entries that it could not write, so it refuses
+// node, and so does an entry that this build cannot read. The log's writer counts entries that it could not write, so it refuses
 // every later one ("non-monotonic append") until it is opened again; and where
 // raft itself cannot write its term, it panics.
 type disk struct {
@@ -28,12 +28,23 @@ func newDisk(s *store) *disk {
 	return &disk{WAL: s.log, dir: s.dir, broken: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// breaks ends the node.
+// breaks ends the node, because it cannot write.
 func (d *disk) breaks(err error) {
+	d.end(fmt.Errorf("the registry cannot be written in %s: free disk space there and start again, nothing is lost: %w", d.dir, err))
+}
+
+func (d *disk) end(why error) {
 	d.once.Do(func() {
-		d.why = fmt.Errorf("the registry cannot be written in %s: free disk space there and start again, nothing is lost: %w", d.dir, err)
+		d.why = why
 		close(d.broken)
 	})
+}
+
+// unreadable ends the node, and the goroutine of raft that calls it with Close.
+func (d *disk) unreadable(why error) {
+	d.end(why)
+	<-d.ended
+	runtime.Goexit() // runs raft's own cleanup
 }
 
 // StoreLog writes one entry.

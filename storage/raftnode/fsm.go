@@ -16,6 +16,9 @@ import (
 type fsm struct {
 	machine *registry.Machine
 	packer  *packer
+	// stop ends the node for an entry that this build cannot read, and does not
+	// return.
+	stop func(why error)
 	// restoreErr is why the last Restore failed; raft keeps it to its log.
 	restoreErr error
 
@@ -28,8 +31,8 @@ type fsm struct {
 func (f *fsm) Apply(entry *raft.Log) any { return f.ApplyBatch([]*raft.Log{entry})[0] }
 
 // ApplyBatch applies entries in order and wakes waiters once. An entry that this
-// build cannot read stops the process: the other nodes may have applied it, so
-// going on without it would leave this one with another state.
+// build cannot read ends the node: the others may have applied it, so going on
+// without it would leave this one with another state.
 func (f *fsm) ApplyBatch(entries []*raft.Log) []any {
 	replies := make([]any, len(entries))
 	for i, entry := range entries {
@@ -38,8 +41,7 @@ func (f *fsm) ApplyBatch(entries []*raft.Log) []any {
 		}
 		cmd, err := f.packer.unpack(entry.Data)
 		if err != nil {
-			panic(fmt.Sprintf("raftnode: entry %d of the log cannot be read by this build: %v; "+
-				"start the build that wrote it or a newer one, nothing is lost", entry.Index, err))
+			f.stop(fmt.Errorf("entry %d of the log cannot be read by this build: %w; start the build that wrote it or a newer one, nothing is lost", entry.Index, err))
 		}
 		replies[i] = f.machine.Apply(entry.Index, entry.AppendedAt, cmd)
 	}

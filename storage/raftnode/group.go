@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"cmp"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,10 +48,11 @@ type group struct {
 	mu       sync.Mutex // guards all below
 	contacts map[raft.ServerID]contact
 	counts   GroupStats
+	applies  map[string]int // the newest command version that a member has said it applies
 }
 
 func newGroup(a *addresses) *group {
-	return &group{addresses: a, ended: make(chan struct{}), joined: make(chan struct{}), contacts: map[raft.ServerID]contact{}}
+	return &group{addresses: a, ended: make(chan struct{}), joined: make(chan struct{}), contacts: map[raft.ServerID]contact{}, applies: map[string]int{}}
 }
 
 // answered notes an answer of a follower; match is 0 for one that says nothing
@@ -80,11 +82,25 @@ func (g *group) forget(members []raft.Server) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for id := range g.contacts {
-		if !keep[id] {
-			delete(g.contacts, id)
-		}
-	}
+	maps.DeleteFunc(g.contacts, func(id raft.ServerID, _ contact) bool { return !keep[id] })
+	maps.DeleteFunc(g.applies, func(id string, _ int) bool { return !keep[raft.ServerID(id)] })
+}
+
+func (g *group) says(id string, applies int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.applies[id] = applies
+}
+
+// Applies is, for each member that has been asked, the newest command version of
+// its build as it said itself. A leader asks all of them when it begins to lead
+// and every Keep.CompareEvery after; its own is always there.
+func (n *Node) Applies() map[string]int {
+	n.group.mu.Lock()
+	defer n.group.mu.Unlock()
+	out := maps.Clone(n.group.applies)
+	out[n.cfg.ID] = n.cfg.applies()
+	return out
 }
 
 func (g *group) count(change func(*GroupStats)) {

@@ -186,6 +186,9 @@ func (k *keeper) bury(id raft.ServerID) {
 func (k *keeper) compare(ctx context.Context) {
 	compared, differing := 0, 0
 	for _, m := range k.Members(ctx) {
+		if m.Applies > 0 {
+			k.group.says(m.ID, m.Applies)
+		}
 		switch m.State {
 		case StateSame:
 			compared++

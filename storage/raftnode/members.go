@@ -50,6 +50,9 @@ type Member struct {
 	Hash         string
 	Age          time.Duration
 	State        MemberState
+	// Applies is the newest command version that its build applies; 0 when it
+	// does not answer.
+	Applies int
 }
 
 // compareTries is how often a member that is at another entry is asked again.
@@ -80,7 +83,7 @@ func (n *Node) Members(ctx context.Context) []Member {
 }
 
 func (m *Member) take(s standing) {
-	m.Role, m.AppliedIndex, m.Hash, m.Age = s.State, s.Applied, s.Hash, s.Age
+	m.Role, m.AppliedIndex, m.Hash, m.Age, m.Applies = s.State, s.Applied, s.Hash, s.Age, max(s.Applies, 1)
 }
 
 // look asks one member, again as long as it is ahead: then this node's own state

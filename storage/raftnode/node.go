@@ -91,6 +91,7 @@ func (n *Node) start(logger hclog.Logger) error {
 		return errors.Join(err, transport.Close())
 	}
 	n.disk = newDisk(n.store)
+	n.fsm.stop = n.disk.unreadable
 	r, err := raft.NewRaft(config, n.fsm, n.disk, n.disk, n.store.snapshots, watchedTransport{transport, n.group})
 	if err != nil {
 		file, openErr := n.store.snapshots.lastOpened()
@@ -240,7 +241,7 @@ func (n *Node) shutdown() error {
 	if !n.disk.isBroken() { // else raft may never answer it
 		<-n.group.joined
 	}
-	if servers, err := n.servers(); err == nil && n.raft.State() == raft.Leader && len(servers) > 1 {
+	if servers, err := n.servers(); err == nil && n.raft.State() == raft.Leader && len(servers) > 1 && !n.disk.isBroken() {
 		if err := n.raft.LeadershipTransfer().Error(); err != nil {
 			n.logger.Info("leadership was not handed over; the others will elect", "error", err)
 		}

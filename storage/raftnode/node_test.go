@@ -157,7 +157,8 @@ func TestEntriesThatCannotBeRead(t *testing.T) {
 					t.Fatal("the machine went on without the entry")
 				}
 			}()
-			(&fsm{machine: registry.New(), packer: packer}).Apply(&raft.Log{Index: 1, Data: []byte(entry)})
+			stop := func(why error) { panic(why) }
+			(&fsm{machine: registry.New(), packer: packer, stop: stop}).Apply(&raft.Log{Index: 1, Data: []byte(entry)})
 		})
 	}
 }

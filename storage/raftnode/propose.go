@@ -13,16 +13,14 @@ import (
 
 // Propose writes a command to the log and returns what the registry made of it,
 // once a majority has it on disk and this node has applied it. Version 0 is
-// filled in with the newest.
+// filled in with the lowest that the command can be written in, so that members
+// of older builds read it too: one that could not would stop.
 //
 // It returns a *registry.NotLeaderError when another node leads and nothing was
 // written, registry.ErrTooLarge for a command that can never fit,
-// registry.ErrUncertain when leadership was lost or ctx ended on the way, and
+// registry.ErrOldMember for one that a member could not apply, registry.ErrUncertain when leadership was lost or ctx ended on the way, and
 // registry.ErrClosed after Close.
 func (n *Node) Propose(ctx context.Context, cmd registry.Command) (registry.Reply, error) {
-	if cmd.Version == 0 {
-		cmd.Version = registry.CommandVersion
-	}
 	start := time.Now()
 	reply, err := n.propose(ctx, cmd)
 	n.metrics.observe(time.Since(start), err)
@@ -35,6 +33,13 @@ func (n *Node) Propose(ctx context.Context, cmd registry.Command) (registry.Repl
 func (n *Node) propose(ctx context.Context, cmd registry.Command) (registry.Reply, error) {
 	if err := n.mayPropose(ctx); err != nil {
 		return registry.Reply{}, err
+	}
+	if cmd.Version == 0 {
+		version, err := n.version(cmd)
+		if err != nil {
+			return registry.Reply{}, err
+		}
+		cmd.Version = version
 	}
 	entry, err := n.fsm.packer.pack(cmd)
 	if err != nil {
@@ -49,6 +54,21 @@ func (n *Node) propose(ctx context.Context, cmd registry.Command) (registry.Repl
 		return registry.Reply{}, err
 	}
 	return future.Response().(registry.Reply), nil
+}
+
+// version is the one under which a command may go into the log of this cluster.
+// A member that has announced none, or that the registry does not know yet,
+// counts as one of the first build.
+func (n *Node) version(cmd registry.Command) (int, error) {
+	servers, err := n.servers()
+	if err != nil {
+		return 0, n.translate(err)
+	}
+	known, members := n.View().Members, map[string]registry.Member{}
+	for _, s := range servers {
+		members[string(s.ID)] = known[string(s.ID)]
+	}
+	return registry.Gate(cmd, members)
 }
 
 // mayPropose fails early where nothing would be written.

@@ -117,8 +117,13 @@ func (m *Machine) setMemberLocked(cmd *SetMember) Reply {
 	if cmd.Member.ID == "" {
 		return Reply{Refused: "a member needs an id"}
 	}
-	if known, ok := m.members.m[cmd.Member.ID]; ok && known == cmd.Member {
+	known, ok := m.members.m[cmd.Member.ID]
+	switch {
+	case cmd.Member.API == "" && !ok, ok && known == cmd.Member:
 		return Reply{}
+	case cmd.Member.API == "":
+		m.members.remove(cmd.Member.ID)
+		return Reply{Accepted: true}
 	}
 	m.members.put(cmd.Member.ID, cmd.Member)
 	return Reply{Accepted: true}

@@ -46,6 +46,9 @@ type AddSweep struct {
 	Cells  []proto.Cell `json:"cells"`
 	// Rollout holds the policy or the trigger of the sweep; see Sweep.
 	Rollout *proto.Rollout `json:"rollout,omitempty"`
+	// Request is the key of a client's request, empty for none. The same again
+	// is the sweep that it has made, whatever ID it comes under; see Submission.
+	Request string `json:"request,omitempty"`
 }
 
 // CancelSweep stops a sweep: cells that no other live sweep wants are settled
@@ -71,6 +74,8 @@ type IssueRequest struct {
 	TimeoutSeconds int            `json:"timeout_seconds"`
 	// Expect is what a prediction says of a probe.
 	Expect proto.Expectation `json:"expect,omitempty"`
+	// ExpectPeak is proto.Task.ExpectPeak.
+	ExpectPeak proto.Bytes `json:"expect_peak_allocated_bytes,omitempty"`
 	// Repeat asks for one more recording of a cell that has settled with a
 	// result; its settlement stays. Without it the cell must be in work.
 	Repeat bool `json:"repeat,omitempty"`
@@ -124,7 +129,8 @@ type SetCoefficients struct {
 	Evidence []proto.TaskID       `json:"evidence"`
 }
 
-// SetMember makes a coordinator's API address known to all.
+// SetMember makes a coordinator's API address known to all; a member without one
+// is forgotten, since it has left the cluster.
 type SetMember struct {
 	Member Member `json:"member"`
 }
@@ -140,6 +146,9 @@ type Reply struct {
 	// only nothing to do (the same command again).
 	Accepted bool   `json:"accepted"`
 	Refused  string `json:"refused,omitempty"`
+	// Sweep is the sweep that AddSweep is about: its ID, or what the same request
+	// made before.
+	Sweep proto.MatrixID `json:"sweep,omitempty"`
 	// New, Known and Settled count the cells of AddSweep as they stand after
 	// it: new to the registry, known and in work, known and settled.
 	New     int `json:"new,omitempty"`

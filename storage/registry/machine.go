@@ -134,6 +134,17 @@ func (c *cow[K, V]) share() map[K]V {
 }
 
 func (c *cow[K, V]) put(key K, value V) {
+	c.own()
+	c.m[key] = value
+}
+
+func (c *cow[K, V]) remove(key K) {
+	c.own()
+	delete(c.m, key)
+}
+
+// own makes the map one that no view shares.
+func (c *cow[K, V]) own() {
 	switch {
 	case c.m == nil:
 		c.m = map[K]V{}
@@ -141,5 +152,4 @@ func (c *cow[K, V]) put(key K, value V) {
 		c.m = maps.Clone(c.m)
 	}
 	c.shared = false
-	c.m[key] = value
 }
