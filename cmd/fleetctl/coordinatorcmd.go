@@ -169,6 +169,7 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 		service.Run,
 		func(ctx context.Context) error { return serveHTTP(ctx, guards.wrap(listener), handler) },
 		local.run,
+		local.attend,
 		node.Wait,
 		func(ctx context.Context) error { return local.awaitLeader(ctx, ready) },
 	)

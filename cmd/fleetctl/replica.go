@@ -14,7 +14,8 @@ import (
 // replica is a raft node as the coordinator wants it: a node that was just
 // elected has not applied all that was committed before, so its leadership
 // counts here once it has. The cluster's members come from the configuration
-// file, and the leader puts them into the registry.
+// file, and the leader puts them into the registry, each with the command version
+// that it says itself.
 type replica struct {
 	*raftnode.Node
 	fleet *config.Fleet
@@ -70,7 +71,8 @@ func (r *replica) complete(ctx context.Context) error {
 		if known[c.ID].API == c.API || moved || !belongs {
 			continue
 		}
-		member := registry.Member{ID: c.ID, API: c.API, CommandVersion: registry.CommandVersion}
+		// What the others apply is known when they have been asked: attend.
+		member := registry.Member{ID: c.ID, API: c.API, CommandVersion: known[c.ID].CommandVersion}
 		if _, err := r.Propose(ctx, registry.Command{SetMember: &registry.SetMember{Member: member}}); err != nil {
 			return err
 		}
