@@ -18,8 +18,14 @@ const (
 // and settlements are not.
 const packAbove = 4 << 10
 
-// maxUnpacked ends an entry that would fill the memory.
-const maxUnpacked = 256 << 20
+// maxUnpacked ends an entry that would fill the memory. maxCommand is the most
+// that goes into one: what no member could read must not get into the log, where
+// it would stop every one of them, and again at every start. Text that repeats
+// itself packs to a thousandth, so MaxEntry does not see to that.
+const (
+	maxUnpacked = 256 << 20
+	maxCommand  = maxUnpacked / 2
+)
 
 // packer turns commands into log entries and back. It is safe for concurrent
 // use and has no goroutines of its own.
@@ -45,6 +51,9 @@ func (p *packer) pack(cmd registry.Command) ([]byte, error) {
 	data, err := registry.EncodeCommand(cmd)
 	if err != nil {
 		return nil, err
+	}
+	if len(data) > maxCommand {
+		return nil, fmt.Errorf("%w: %d bytes, and %d are the most", registry.ErrTooLarge, len(data), maxCommand)
 	}
 	entry := []byte{entryPlain}
 	if len(data) > packAbove {
