@@ -133,6 +133,9 @@ func (r *reader) judge(spec *Spec) {
 			total = r.within(spec, spec.include[i], total, "include: with this rule the sweep")
 		}
 	}
+	if total <= spec.MaxCells {
+		r.weigh(spec, total)
+	}
 }
 
 // combine makes the cells of a spec without problems.
