@@ -279,23 +279,3 @@ func TestFitRunsFromStdin(t *testing.T) {
 		t.Errorf("exit %d, %s", code, errs.String())
 	}
 }
-
-// FuzzFitRuns: whatever the bytes, a fit or a sentence, and never both.
-func FuzzFitRuns(f *testing.F) {
-	for _, file := range []string{articleFile, "testdata/wrong_runs.csv"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(text))
-	}
-	f.Add(`{"seq_len":128,"batch":1,"peak_reserved_bytes":9000000000,"weights_bytes":8000000000}` + "\n" +
-		`{"seq_len":256,"batch":1,"peak_reserved_bytes":9900000000,"env":{"A":"1"},"cap_kind":"none"}`)
-	f.Fuzz(func(t *testing.T, text string) {
-		var out, errs bytes.Buffer
-		code := run(t.Context(), []string{"fit", "runs", "-", "--json"}, streams{in: strings.NewReader(text), out: &out, err: &errs})
-		if (code == 0) != json.Valid(out.Bytes()) || code != 0 && (code != exitUsage || out.Len() > 0 || errs.Len() == 0) {
-			t.Errorf("%q: exit %d, %s%s", text, code, out.String(), errs.String())
-		}
-	})
-}

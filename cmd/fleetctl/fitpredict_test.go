@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"strings"
@@ -134,18 +133,4 @@ func TestPredictBeyondTheDomain(t *testing.T) {
 	if d := forecastOf(t, file, "--seq-len", "9000000000000000000", "--batch", "9000000000000000000", "--extrapolate"); d.InDomain || d.Process.Value != 1<<62 {
 		t.Errorf("%+v", d.Process)
 	}
-}
-
-// FuzzPredict: whatever the document, an answer or a sentence.
-func FuzzPredict(f *testing.F) {
-	f.Add(`{"coefficients":[{"target":"reserved","terms":[{"name":"BL","value":5,"lo":4,"hi":6}],"domain":{"seq_len":[1,900],"batch":[1,2]}}]}`)
-	f.Add(`{"coefficients":[{"target":"process","terms":[{"name":"weights","value":5,"unit":"bytes","lo":4,"hi":6}],"model":{"target":"process","terms":` +
-		`[{"name":"weights","value":5,"unit":"bytes","lo":4,"hi":6}],"components":[{"sets":[{"names":["weights"],"values":[5],"cov":[[1]]}]}]}}]}`)
-	f.Fuzz(func(t *testing.T, text string) {
-		var out, errs bytes.Buffer
-		code := run(t.Context(), []string{"fit", "predict", "-", "--json", "--seq-len", "300", "--extrapolate"}, streams{in: strings.NewReader(text), out: &out, err: &errs})
-		if (code == 0) != json.Valid(out.Bytes()) || code != 0 && (code != exitUsage || errs.Len() == 0) {
-			t.Errorf("%q: exit %d, %s%s", text, code, out.String(), errs.String())
-		}
-	})
 }

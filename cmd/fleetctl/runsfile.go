@@ -94,8 +94,15 @@ type lineProblem struct {
 	text string
 }
 
+// maxProblem is how much is told of one line, which may be of any length.
+const maxProblem = 1000
+
 func (p *lineProblems) add(line int, format string, args ...any) {
-	*p = append(*p, lineProblem{line, fmt.Sprintf(format, args...)})
+	text := fmt.Sprintf(format, args...)
+	if len(text) > maxProblem {
+		text = strings.ToValidUTF8(text[:maxProblem], "") + "..."
+	}
+	*p = append(*p, lineProblem{line, text})
 }
 
 func (p lineProblems) String() string {
