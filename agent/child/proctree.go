@@ -21,13 +21,18 @@ type process struct {
 	zombie bool
 }
 
-// readProcess reads /proc/<pid>/stat. The command's name may hold anything,
-// spaces and brackets too, so fields are counted from its last bracket.
+// readProcess reads /proc/<pid>/stat.
 func readProcess(pid int) (process, error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return process{}, err
 	}
+	return parseStat(pid, stat)
+}
+
+// parseStat reads the text of a stat file. The command's name may hold anything,
+// spaces and brackets too, so fields are counted from its last bracket.
+func parseStat(pid int, stat []byte) (process, error) {
 	_, after, ok := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
 	fields := strings.Fields(string(after))
 	if !ok || len(fields) < 20 {

@@ -251,14 +251,14 @@ func WriteEvent(w io.Writer, e Event) error {
 func ParseEvent(line []byte) (Event, error) {
 	var h header
 	if err := json.Unmarshal(line, &h); err != nil {
-		return nil, fmt.Errorf("event %s: %w", excerpt(line), err)
+		return nil, fmt.Errorf("event %s: %.300w", excerpt(line), err)
 	}
 	e := newEvent(h.Ev)
 	if e == nil {
-		return nil, fmt.Errorf("event %s: unknown ev %q", excerpt(line), h.Ev)
+		return nil, fmt.Errorf("event %s: unknown ev %.80q", excerpt(line), h.Ev)
 	}
 	if err := strict(line, e); err != nil {
-		return nil, fmt.Errorf("event %s: %w", excerpt(line), err)
+		return nil, fmt.Errorf("event %s: %.300w", excerpt(line), err)
 	}
 	if err := e.check(); err != nil {
 		return nil, fmt.Errorf("%s event: %w", h.Ev, err)

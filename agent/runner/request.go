@@ -80,7 +80,7 @@ func (r *Requests) Next() (Request, error) {
 	}
 	var req Request
 	if err := strict(line, &req); err != nil {
-		return Request{}, fmt.Errorf("request %s: %w", excerpt(line), err)
+		return Request{}, fmt.Errorf("request %s: %.300w", excerpt(line), err)
 	}
 	switch req.Op {
 	case OpRun, OpKill:

@@ -129,26 +129,3 @@ func TestScriptIsEmbedded(t *testing.T) {
 		t.Fatal("the embedded runner does not speak this package's protocol")
 	}
 }
-
-func FuzzParseEvent(f *testing.F) {
-	for _, e := range everyEvent() {
-		var b bytes.Buffer
-		if err := WriteEvent(&b, e); err != nil {
-			f.Fatal(err)
-		}
-		f.Add(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
-	}
-	f.Fuzz(func(t *testing.T, line []byte) {
-		e, err := ParseEvent(line)
-		if err != nil {
-			return
-		}
-		var b bytes.Buffer
-		if err := WriteEvent(&b, e); err != nil {
-			t.Fatalf("an event that was read cannot be written: %v", err)
-		}
-		if _, err := ParseEvent(bytes.TrimSuffix(b.Bytes(), []byte("\n"))); err != nil {
-			t.Fatalf("an event that was written cannot be read: %v\n%s", err, b.Bytes())
-		}
-	})
-}
