@@ -202,8 +202,8 @@ func TestNearest(t *testing.T) {
 	known := []string{"seq_len", "batch", "chunk_size", "driver", "env"}
 	tests := map[string]string{"seqlen": "seq_len", "bacth": "batch", "drivers": "driver", "chunk": "chunk_size", "ch": "", "evn": "env", "": "", "gpu": "", strings.Repeat("x", 99): ""}
 	for text, want := range tests {
-		if got, _ := nearest(text, known); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", text, got, want)
+		if got, _ := Nearest(text, known); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", text, got, want)
 		}
 	}
 }

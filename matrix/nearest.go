@@ -2,10 +2,10 @@ package matrix
 
 import "strings"
 
-// nearest returns the known word that text is most likely a misspelling of, and
+// Nearest returns the known word that text is most likely a misspelling of, and
 // false where none is close: more than a third of the letters differ and text is
-// not its beginning either.
-func nearest(text string, known []string) (string, bool) {
+// not its beginning either. Of equally close ones the first of known counts.
+func Nearest(text string, known []string) (string, bool) {
 	best, least := "", 1+max(1, len(text)/3)
 	for _, word := range known {
 		if d := distance(text, word); d < least {
@@ -20,9 +20,9 @@ func nearest(text string, known []string) (string, bool) {
 	return best, best != ""
 }
 
-// suggestion is nearest as the end of a sentence: `; did you mean "x"?`.
+// suggestion is Nearest as the end of a sentence: `; did you mean "x"?`.
 func suggestion(text string, known []string) string {
-	if word, ok := nearest(text, known); ok {
+	if word, ok := Nearest(text, known); ok {
 		return `; did you mean "` + word + `"?`
 	}
 	return ""

@@ -116,7 +116,7 @@ func (r *reader) unknown(n *yaml.Node, name, key string, known []string) {
 		r.fail(n, "%s: merge keys are not read here; write the keys out", name)
 		return
 	}
-	if word, ok := nearest(key, known); ok {
+	if word, ok := Nearest(key, known); ok {
 		r.fail(n, `unknown key %q; did you mean %q?`, name, word)
 		return
 	}

@@ -83,7 +83,7 @@ func (r *reader) overrideValue(path, text, set string) (*yaml.Node, string) {
 		return r.made(yaml.ScalarNode, text, set), ""
 	}
 	known := append(settable(), "workload.params.NAME", "exclude", "include")
-	if word, ok := nearest(path, known); ok {
+	if word, ok := Nearest(path, known); ok {
 		return nil, fmt.Sprintf("there is nothing called %q to set; did you mean %q?", path, word)
 	}
 	return nil, fmt.Sprintf("there is nothing called %q to set; known here: %s", path, strings.Join(known, ", "))

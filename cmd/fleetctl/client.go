@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/oomfleet/oomfleet/coordinator/api"
 )
@@ -30,6 +31,9 @@ func (a *app) client() (*api.Client, error) {
 func (a *app) explain(err error) error {
 	var p *api.Problem
 	if !errors.As(err, &p) {
+		if errors.Is(err, syscall.ECONNREFUSED) && cmp.Or(a.server, os.Getenv("OOMFLEET_SERVER")) == "" {
+			return fmt.Errorf("%w; that is the address where none is named: name your fleet's with --server or OOMFLEET_SERVER, or start one with fleetctl dev", err)
+		}
 		return err
 	}
 	switch p.Code {

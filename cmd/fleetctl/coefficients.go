@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -39,21 +38,52 @@ func (a *app) coefficientsCommand() *cobra.Command {
 	return c
 }
 
-// formulaTable shows one line a group and target: the sum of its terms. L is
-// the sequence length, B the batch.
+// formulaTable shows, under each group's name, one line a target: the sum of its
+// terms. L is the sequence length, B the batch.
 func formulaTable(w io.Writer, all []proto.Coefficients) error {
-	t := newTable(w, "GROUP", "TARGET", "BYTES = SUM OF", "WORST RESIDUAL", "LENGTHS", "BATCHES")
+	t := newTable(w, "COEFFICIENTS", "RESIDUAL", "LENGTHS", "BATCHES", "BYTES = SUM OF")
+	group := ""
 	for _, c := range all {
-		var parts []string
-		for _, term := range c.Terms {
-			if term.Value != 0 {
-				parts = append(parts, formulaTerm(term))
-			}
+		if name := groupName(c.Group) + c.Group.GPU + string(c.QuotaKind); name != group {
+			group = name
+			fmt.Fprintln(t.w, groupName(c.Group)) // a line without cells belongs to no column
 		}
-		t.row(groupName(c.Group), c.Target, strings.Join(parts, " + "), fmt.Sprintf("%.2f %%", 100*c.ResidualMaxRel),
-			fmt.Sprintf("%d-%d", c.Domain.SeqLen[0], c.Domain.SeqLen[1]), fmt.Sprintf("%d-%d", c.Domain.Batch[0], c.Domain.Batch[1]))
+		t.formula(c, 80, fmt.Sprintf("%.2f %%", 100*c.ResidualMaxRel), span(c.Domain.SeqLen), span(c.Domain.Batch))
 	}
 	return t.flush()
+}
+
+// formula adds a target's line, and as many more as its terms need; width is how
+// much of a line they may take.
+func (t *table) formula(c proto.Coefficients, width int, before ...string) {
+	name := "  " + c.Target
+	for _, line := range formulaLines(c, width) {
+		t.row(append(append([]string{name}, before...), line)...)
+		name = " "
+		for i := range before {
+			before[i] = " "
+		}
+	}
+}
+
+// formulaLines is the sum of a target's terms, broken between them.
+func formulaLines(c proto.Coefficients, width int) []string {
+	lines := []string{""}
+	for _, term := range c.Terms {
+		if term.Value == 0 {
+			continue
+		}
+		last, text := &lines[len(lines)-1], formulaTerm(term)
+		switch {
+		case *last == "":
+			*last = text
+		case len(*last)+len(" + ")+len(text) <= width:
+			*last += " + " + text
+		default:
+			lines = append(lines, "+ "+text)
+		}
+	}
+	return lines
 }
 
 // formulaTerm is a constant in MiB with its name, or a factor and its variable.

@@ -131,9 +131,13 @@ func (a *app) submitAndFollow(ctx context.Context, fleet *devfleet.Fleet, agent 
 	if err != nil {
 		return a.explain(err)
 	}
-	if missing := whoIsMissing(ctx, client, report); len(missing) > 0 {
+	agents, err := client.Agents(ctx)
+	if err != nil {
+		return a.explain(err)
+	}
+	if missing := unserved(report, agents.Agents); report.State == "running" && len(missing) > 0 {
 		return fmt.Errorf("%s; this fleet's agents are of other stacks, so the sweep would never end: change target.gpu and axes.driver, or write installed",
 			strings.Join(missing, "; "))
 	}
-	return a.follow(ctx, client, reply.Matrix.ID)
+	return a.follow(ctx, client, reply.Matrix.ID, false)
 }

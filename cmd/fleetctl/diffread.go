@@ -2,9 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -61,23 +61,9 @@ func (a *app) diffSide(ctx context.Context, name string) (diffSide, error) {
 		return side, err
 	}
 	side.client = client
-	side.Report, err = client.Sweep(ctx, proto.MatrixID(name))
-	var p *api.Problem
-	if err == nil || !errors.As(err, &p) || p.Code != api.CodeNotFound {
-		return side, a.explain(err)
-	}
-	list, listErr := client.Sweeps(ctx)
-	if listErr != nil {
-		return side, a.explain(listErr)
-	}
-	for _, s := range list.Sweeps { // the newest first
-		if t := s.Rollout; s.Matrix.Name == name && (t == nil || t.Trigger == nil || t.Trigger.Kind != proto.TriggerRepeat) {
-			side.Name = string(s.Matrix.ID)
-			side.Report, err = client.Sweep(ctx, s.Matrix.ID)
-			return side, a.explain(err)
-		}
-	}
-	return side, usagef("%q is neither a file nor the id or the name of a sweep; matrix list shows them", name)
+	side.Report, err = a.sweepNamed(ctx, client, name)
+	side.Name = cmp.Or(string(side.Report.Matrix.ID), name)
+	return side, err
 }
 
 // looksLikeFile tells files from ids and names, which have neither dots nor

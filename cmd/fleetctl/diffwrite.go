@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,13 +15,25 @@ import (
 
 func (a *app) diffJSON(d diff.Document) error { return writeJSON(a.out, d) }
 
-// diffTable is the comparison for a terminal.
+// diffTable is the comparison for a terminal: the verdict, what it means for
+// jobs, then what it rests on.
 func (a *app) diffTable(d diff.Document) error {
 	w := a.out
-	fmt.Fprintf(w, "%s\n%s\n\n", d.Summary, headline(d))
+	fmt.Fprintln(w, d.Summary)
+	for _, text := range append(slices.Clone(d.Jobs.Sentences), headline(d)) {
+		if err := writeNote(w, "", text); err != nil {
+			return err
+		}
+	}
+	envs := diffEnvironments(d)
+	for i, env := range envs {
+		fmt.Fprintf(w, "env %d: %s\n", i+1, env)
+	}
+	fmt.Fprintln(w)
 	if rows := termRows(d); len(rows) > 0 {
 		t := newTable(w, termHeader()...)
 		for _, row := range rows {
+			row[0] = withoutEnvironment(row[0], envs)
 			t.row(row...)
 		}
 		if err := t.flush(); err != nil {
@@ -30,15 +43,39 @@ func (a *app) diffTable(d diff.Document) error {
 	}
 	t := newTable(w, cellHeader()...)
 	for _, c := range d.Cells {
-		t.row(cellRow(c)...)
+		row := cellRow(c)
+		row[0] = withoutEnvironment(row[0], envs)
+		t.row(row...)
 	}
 	if err := t.flush(); err != nil {
 		return err
 	}
-	if text := strings.Join(remarks(d), "\n"); text != "" {
-		fmt.Fprintf(w, "\n%s\n", text)
+	fmt.Fprintln(w)
+	for _, text := range remarks(d) {
+		if err := writeNote(w, "", text); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// diffEnvironments are those of the cells that set something, in their order.
+func diffEnvironments(d diff.Document) []string {
+	var cells []proto.CellReport
+	for _, c := range d.Cells {
+		cells = append(cells, proto.CellReport{Env: c.Env})
+	}
+	return environments(cells)
+}
+
+// withoutEnvironment is a name whose environment has a number in its place.
+func withoutEnvironment(name string, envs []string) string {
+	for i, env := range envs {
+		if short, ok := strings.CutSuffix(name, " "+env); ok {
+			return fmt.Sprintf("%s env %d", short, i+1)
+		}
+	}
+	return name
 }
 
 // diffMarkdown is the comparison for a page or a pull request.
@@ -55,7 +92,7 @@ func (a *app) diffMarkdown(d diff.Document) error {
 	}
 	fmt.Fprintln(w)
 	markdownTable(w, cellHeader(), rows)
-	if lines := remarks(d); len(lines) > 0 {
+	if lines := append(slices.Clone(d.Jobs.Sentences), remarks(d)...); len(lines) > 0 {
 		fmt.Fprintln(w)
 		for _, line := range lines {
 			fmt.Fprintf(w, "- %s\n", markdownCell(line))
@@ -205,7 +242,7 @@ func cellRow(c diff.Cell) []string {
 
 // remarks are what else a reader should know, a sentence each.
 func remarks(d diff.Document) []string {
-	out := append([]string(nil), d.Jobs.Sentences...)
+	var out []string
 	for _, c := range d.Cells {
 		if c.Reason != "" {
 			out = append(out, c.Name()+": "+c.Reason)

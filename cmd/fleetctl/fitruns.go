@@ -74,7 +74,7 @@ groups have too few points, is said on stderr. All numbers are of origin
 			if a.json {
 				return writeJSON(a.out, coefficientsDocument{Coefficients: all, Accounts: accounts})
 			}
-			return errors.Join(writeFits(a.out, all), writeAccounts(a.out, accounts))
+			return errors.Join(writeFits(a.out, all, table), writeAccounts(a.out, accounts))
 		}}
 	c.Flags().StringVar(&labels.workload, "workload", "", "workload of the runs (default esmfold for JSON lines, the file's name for CSV)")
 	c.Flags().StringVar(&labels.gpu, "gpu", "", "GPU model of the runs")
@@ -210,45 +210,38 @@ func groupLabel(g proto.Group) string {
 	return strings.Join(parts, " ")
 }
 
-// writeFits shows a block for each group: a formula a target, then the notes.
-func writeFits(w io.Writer, all []proto.Coefficients) error {
+// writeFits shows a block for each group: a formula a target, where the memory
+// of its runs goes, then the notes.
+func writeFits(w io.Writer, all []proto.Coefficients, table runTable) error {
 	for start := 0; start < len(all); {
 		end := start
 		for end < len(all) && groupKey(all[end].Group) == groupKey(all[start].Group) {
 			end++
 		}
-		fmt.Fprintf(w, "%s (%s)\n", groupLabel(all[start].Group), all[start].Origin)
-		t := newTable(w, "  TARGET", "BYTES = SUM OF", "WORST RESIDUAL", "LENGTHS", "BATCHES", "POINTS")
-		seen := map[string]bool{}
+		group := all[start:end]
+		fmt.Fprintf(w, "%s (%s)\n", groupLabel(group[0].Group), group[0].Origin)
+		t := newTable(w, "  TARGET", "WORST RESIDUAL", "LENGTHS", "BATCHES", "POINTS", "BYTES = SUM OF")
 		var notes []string
-		for _, c := range all[start:end] {
-			t.row("  "+c.Target, formula(c), fmt.Sprintf("%.2f %%", 100*c.ResidualMaxRel), span(c.Domain.SeqLen), span(c.Domain.Batch), fmt.Sprint(c.Points))
+		for _, c := range group {
+			t.formula(c, 64, fmt.Sprintf("%.2f %%", 100*c.ResidualMaxRel), span(c.Domain.SeqLen), span(c.Domain.Batch), fmt.Sprint(c.Points))
 			for _, note := range c.Notes {
-				if !seen[note] {
-					seen[note] = true
-					notes = append(notes, "  note: "+note)
+				if !slices.Contains(notes, note) {
+					notes = append(notes, note)
 				}
 			}
 		}
-		if err := t.flush(); err != nil {
+		if err := errors.Join(t.flush(), writeBill(w, group, table)); err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintln(w, strings.Join(append(notes, ""), "\n")); err != nil {
-			return err
+		for _, note := range notes {
+			if err := writeNote(w, "  ", "note: "+note); err != nil {
+				return err
+			}
 		}
+		fmt.Fprintln(w)
 		start = end
 	}
 	return nil
-}
-
-func formula(c proto.Coefficients) string {
-	var parts []string
-	for _, t := range c.Terms {
-		if t.Value != 0 {
-			parts = append(parts, formulaTerm(t))
-		}
-	}
-	return strings.Join(parts, " + ")
 }
 
 func span(r proto.Range) string { return fmt.Sprintf("%d-%d", r[0], r[1]) }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -146,7 +147,7 @@ is harmless: the sweep is the same, and what is settled stays settled.`,
 			}
 			if wait {
 				a.submitted(a.err, reply)
-				return a.follow(cmd.Context(), client, reply.Matrix.ID)
+				return a.follow(cmd.Context(), client, reply.Matrix.ID, false)
 			}
 			if report, err := client.Sweep(cmd.Context(), reply.Matrix.ID); err == nil {
 				for _, line := range whoIsMissing(cmd.Context(), client, report) {
@@ -174,27 +175,73 @@ func (a *app) submitted(w io.Writer, r coordinator.SubmitReply) {
 }
 
 func (a *app) matrixStatusCommand() *cobra.Command {
-	var wait bool
+	var wait, watch bool
 	c := &cobra.Command{Use: "status SWEEP", Short: "Show where a sweep stands, cell by cell", Args: cobra.ExactArgs(1),
+		Long: `Status shows how far a sweep is, what it waits for, why cells failed, and then
+each cell. SWEEP is the id of a sweep, or the name of a matrix: its newest sweep
+is meant. A running sweep's pace is the average since it was submitted; with
+--wait and --watch it is that of the time since then.`,
+		Example: "  fleetctl matrix status nightly\n  fleetctl matrix status nightly-2794c5ed --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := a.client()
 			if err != nil {
 				return err
 			}
-			if wait {
-				return a.follow(cmd.Context(), client, proto.MatrixID(args[0]))
-			}
-			report, err := client.Sweep(cmd.Context(), proto.MatrixID(args[0]))
+			report, err := a.sweepNamed(cmd.Context(), client, args[0])
 			if err != nil {
-				return a.explain(err)
+				return err
+			}
+			if wait || watch {
+				return a.follow(cmd.Context(), client, report.Matrix.ID, watch)
 			}
 			for _, line := range whoIsMissing(cmd.Context(), client, report) {
 				fmt.Fprintln(a.err, line)
 			}
-			return a.printReport(report)
+			var submitted time.Time
+			if report.State == "running" && !a.json {
+				submitted = submittedAt(cmd.Context(), client, report.Matrix.ID)
+			}
+			return a.printReport(report, submitted)
 		}}
 	c.Flags().BoolVar(&wait, "wait", false, "wait until the sweep is settled")
+	c.Flags().BoolVar(&watch, "watch", false, "show a screen that is kept up to date until the sweep is settled")
 	return c
+}
+
+// sweepNamed asks for a sweep by its id or its matrix's name, which means the
+// newest sweep of that name; repeats that a comparison asked for have the name too
+// and are not meant.
+func (a *app) sweepNamed(ctx context.Context, client *api.Client, name string) (proto.Report, error) {
+	report, err := client.Sweep(ctx, proto.MatrixID(name))
+	var p *api.Problem
+	if err == nil || !errors.As(err, &p) || p.Code != api.CodeNotFound {
+		return report, a.explain(err)
+	}
+	list, err := client.Sweeps(ctx)
+	if err != nil {
+		return report, a.explain(err)
+	}
+	for _, s := range list.Sweeps { // the newest first
+		if t := s.Rollout; s.Matrix.Name == name && (t == nil || t.Trigger == nil || t.Trigger.Kind != proto.TriggerRepeat) {
+			report, err = client.Sweep(ctx, s.Matrix.ID)
+			return report, a.explain(err)
+		}
+	}
+	return report, noSuchSweep(name, list.Sweeps)
+}
+
+// submittedAt is when a sweep was submitted, zero where no coordinator says.
+func submittedAt(ctx context.Context, client *api.Client, id proto.MatrixID) time.Time {
+	list, err := client.Sweeps(ctx)
+	if err != nil {
+		return time.Time{} // the status itself is what was asked for
+	}
+	for _, s := range list.Sweeps {
+		if s.Matrix.ID == id {
+			return s.Submitted
+		}
+	}
+	return time.Time{}
 }
 
 func (a *app) matrixListCommand() *cobra.Command {
@@ -248,10 +295,12 @@ more, and all results stay.`,
 
 // follow waits until a sweep is settled, shows progress on the way, and prints
 // the status document.
-func (a *app) follow(ctx context.Context, client *api.Client, id proto.MatrixID) error {
-	report, err := awaitSettled(ctx, client, id, newProgress(a.err))
+func (a *app) follow(ctx context.Context, client *api.Client, id proto.MatrixID, watch bool) error {
+	p := newProgress(a.err)
+	p.watch = watch
+	report, err := awaitSettled(ctx, client, id, p)
 	if err != nil {
 		return a.explain(err)
 	}
-	return a.printReport(report)
+	return a.printReport(report, time.Time{})
 }

@@ -43,6 +43,21 @@ func (t *table) row(cells ...string) {
 
 func (t *table) flush() error { return t.w.Flush() }
 
+// screenWidth is how many columns a table or a note may take.
+const screenWidth = 120
+
+// writeNote writes a sentence in as many lines as it takes, what follows the
+// first one indented further.
+func writeNote(w io.Writer, indent, text string) error {
+	_, err := fmt.Fprintln(w, indent+strings.ReplaceAll(wrap(text, screenWidth-len(indent)-2), "\n", "\n"+indent+"  "))
+	return err
+}
+
+// wrapped is a sentence as writeNote writes it, without the end of the line.
+func wrapped(text string) string {
+	return strings.ReplaceAll(wrap(text, screenWidth-2), "\n", "\n  ")
+}
+
 // mib shows an amount in MiB, or a dash where it is not known.
 func mib(b proto.Bytes) string {
 	if b == 0 {

@@ -130,26 +130,35 @@ func buildProgram(paths []string) (*programFile, error) {
 	return p, nil
 }
 
-// readProgram reads a file of `program build`.
-func readProgram(path string) (*programFile, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the program: %w", err)
+// readProgram reads a file of `program build`, or stdin for "-".
+func (a *app) readProgram(path string) (*programFile, error) {
+	in, name := a.in, "stdin"
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("read the program: %w", err)
+		}
+		defer f.Close()
+		in, name = f, path
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxProgramFile+1))
+	text, err := io.ReadAll(io.LimitReader(in, maxProgramFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the program: %w", err)
 	}
 	if len(text) > maxProgramFile {
-		return nil, fmt.Errorf("%s is not a program file: it is larger than %s, which no program is", path, proto.Bytes(maxProgramFile))
+		return nil, fmt.Errorf("%s is not a program file: it is larger than %s, which no program is", name, proto.Bytes(maxProgramFile))
 	}
 	p := &programFile{}
 	if err := json.Unmarshal(text, p); err != nil {
-		return nil, fmt.Errorf("%s is not a program file: %w", path, err)
+		return nil, fmt.Errorf("%s is not a program file: %w", name, err)
 	}
-	if p.Version != programVersion || p.Family == nil {
-		return nil, fmt.Errorf("%s is of program version %d, this build reads %d: build it again from the recordings", path, p.Version, programVersion)
+	switch {
+	case p.Version == 0:
+		return nil, fmt.Errorf("%s is not a program file: it names no program version; `fleetctl program build` writes one", name)
+	case p.Version != programVersion:
+		return nil, fmt.Errorf("%s is of program version %d, and this build reads version %d: build it again from the recordings with this build", name, p.Version, programVersion)
+	case p.Family == nil:
+		return nil, fmt.Errorf("%s is not a whole program file: it holds no programs; build it again from the recordings", name)
 	}
 	return p, nil
 }
@@ -166,13 +175,13 @@ type predictionDocument struct {
 func (a *app) programPredictCommand() *cobra.Command {
 	var f replayFlags
 	var seqLen, batch, chunk int
-	c := &cobra.Command{Use: "predict FILE", Short: "Say which quotas a run that was never made needs", Args: cobra.ExactArgs(1),
+	c := &cobra.Command{Use: "predict FILE|-", Short: "Say which quotas a run that was never made needs", Args: cobra.ExactArgs(1),
 		Example: "  fleetctl program predict esmfold.program --seq-len 640 --batch 1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if seqLen < 1 || batch < 1 || chunk < 0 {
 				return usagef("--seq-len and --batch are at least 1, --chunk-size at least 0")
 			}
-			p, err := readProgram(args[0])
+			p, err := a.readProgram(args[0])
 			if err != nil {
 				return wrongInput(err)
 			}
@@ -189,7 +198,8 @@ func (a *app) programPredictCommand() *cobra.Command {
 			t.row("fail bands", bands(d.Boundary))
 			t.row("peak reserved", mib(proto.Bytes(d.PeakReserved)))
 			t.row("peak allocated", mib(proto.Bytes(d.PeakAllocated)))
-			t.row("program", d.Tested)
+			t.row("of", p.question(f, seqLen, batch, chunk))
+			t.row("program", testedText(d.Tested))
 			if d.Layout {
 				t.row("note", "depends on the addresses that the driver hands out: some MiB either way")
 			}
@@ -202,6 +212,20 @@ func (a *app) programPredictCommand() *cobra.Command {
 	f.add(c, false)
 	c.MarkFlagRequired("seq-len")
 	return c
+}
+
+// question is what a prediction is for.
+func (p *programFile) question(f replayFlags, seqLen, batch, chunk int) string {
+	r := recorded{run: runText(trace.Meta{Stack: p.Stack, Cell: proto.Cell{Workload: p.Workload, SeqLen: seqLen, Batch: batch, ChunkSize: chunk}})}
+	return r.question(f.capKind+" quotas", f.env)
+}
+
+// testedText says what stands behind a program.
+func testedText(tested string) string {
+	if tested == string(allocator.LeftOneOut) {
+		return tested + ": each of its recordings was predicted from the others"
+	}
+	return tested + ": it has no more recordings than it needs"
 }
 
 func (p *programFile) predict(ctx context.Context, f replayFlags, seqLen, batch, chunk int) (predictionDocument, error) {

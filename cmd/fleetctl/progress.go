@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
@@ -16,14 +17,17 @@ import (
 	"github.com/oomfleet/oomfleet/proto"
 )
 
-// progress shows how far a sweep is: a bar on a terminal, elsewhere one quiet
-// line whenever the number of settled cells has changed.
+// progress shows how far a sweep is: a bar on a terminal or, where it is
+// watched, a screen; elsewhere one quiet line whenever the number of settled
+// cells has changed.
 type progress struct {
 	w        io.Writer
 	terminal bool
+	watch    bool
 	bars     *mpb.Progress
 	bar      *mpb.Bar
 	settled  int
+	first    int // cells that were settled at the first look
 	began    time.Time
 	warned   []string
 }
@@ -39,12 +43,24 @@ func newProgress(w io.Writer) *progress {
 
 func (p *progress) show(r proto.Report) {
 	settled := r.Counts.Settled()
+	if p.settled < 0 {
+		p.first = settled
+	}
+	if p.watch && p.terminal {
+		p.settled = settled
+		p.screen(r)
+		return
+	}
 	if settled == p.settled {
 		return
 	}
 	p.settled = settled
 	if !p.terminal {
-		fmt.Fprintf(p.w, "%s: %d of %d cells settled, %d failed (%.0f s)\n", r.Matrix.ID, settled, r.Counts.Total, r.Counts.Failed, time.Since(p.began).Seconds())
+		line := fmt.Sprintf("%s: %d of %d cells settled, %d failed (%.0f s)", r.Matrix.ID, settled, r.Counts.Total, r.Counts.Failed, time.Since(p.began).Seconds())
+		if pace := p.pace(r); pace != "" {
+			line += "; " + pace
+		}
+		fmt.Fprintln(p.w, line)
 		return
 	}
 	if p.bar == nil {
@@ -55,12 +71,51 @@ func (p *progress) show(r proto.Report) {
 	p.bar.SetCurrent(int64(settled))
 }
 
+// pace is that of the time since the first look, empty once all is settled.
+func (p *progress) pace(r proto.Report) string {
+	settled := r.Counts.Settled()
+	return paceText(settled-p.first, r.Counts.Total-settled, time.Since(p.began))
+}
+
+// mostOnScreen is how many of the cells in work a screen lists.
+const mostOnScreen = 15
+
+// screen draws the head of the status anew, and the cells that are in work.
+func (p *progress) screen(r proto.Report) {
+	lines := append(reportHead(r, p.pace(r)), p.warned...)
+	var open []string
+	for _, c := range r.Cells {
+		if c.State != proto.CellPending && !settledState(c, r.State) {
+			open = append(open, fmt.Sprintf("  %-14s %-21s %-10s %s", cellPlace(c), c.Driver, c.State, counted(c.Probes, "probe")))
+		}
+	}
+	if len(open) > mostOnScreen {
+		open = append(open[:mostOnScreen], fmt.Sprintf("  and %d more in work", len(open)-mostOnScreen))
+	}
+	// Home, then each line with what stood behind it cleared, then all below: a
+	// screen that is wiped first would flicker.
+	fmt.Fprintf(p.w, "\x1b[H%s\x1b[K\n\x1b[J", strings.ReplaceAll(strings.Join(append(lines, open...), "\n"), "\n", "\x1b[K\n"))
+}
+
+// settledState is whether a cell of a sweep will not change any more.
+func settledState(c proto.CellReport, sweep string) bool {
+	switch c.State {
+	case proto.CellPending, proto.CellRunning, proto.CellRecorded:
+		return false
+	case proto.CellPredicted:
+		return sweep != "running"
+	}
+	return true
+}
+
 // warn says once what a sweep waits for in vain.
 func (p *progress) warn(lines []string) {
 	for _, line := range lines {
 		if !slices.Contains(p.warned, line) {
 			p.warned = append(p.warned, line)
-			fmt.Fprintln(p.w, line)
+			if !p.watch || !p.terminal { // a screen shows them each time
+				fmt.Fprintln(p.w, line)
+			}
 		}
 	}
 }

@@ -105,14 +105,14 @@ func (f *quotaFlags) values() url.Values {
 func (a *app) explainQuota(err error) error {
 	var p *api.Problem
 	if !errors.As(err, &p) {
-		return err
+		return a.explain(err)
 	}
 	switch p.GetStatus() {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
 		// The API speaks of parameters; here they are flags.
 		return usagef("%s", strings.NewReplacer(": ask with origin ", ": --origin ", "or ask to extrapolate", "or --extrapolate",
 			"name one with gpu and driver", "name one with --gpu and --driver", "name one with param", "name one with --param",
-			"give card_memory_bytes", "give --card-memory").Replace(p.Message))
+			"give card_memory_bytes", "give --card-memory", "with takes FIELD=VALUE", "--with takes FIELD=VALUE").Replace(p.Message))
 	}
 	return a.explain(err)
 }

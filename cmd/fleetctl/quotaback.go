@@ -21,8 +21,11 @@ func positive(flag, text string) (proto.Bytes, error) {
 	if err != nil {
 		return 0, usagef("%s %w", flag, err)
 	}
-	if b <= 0 {
+	switch {
+	case b <= 0:
 		return 0, usagef("%s is %d bytes, and must be more than 0", flag, int64(b))
+	case b < proto.MiB:
+		return 0, usagef("%s is %d bytes, less than any run takes: amounts are bytes, or a number with MiB or GiB", flag, int64(b))
 	}
 	return b, nil
 }
@@ -72,7 +75,11 @@ evidence is; where that ends before the quota does, the answer says so.`,
 
 func writeLargest(w io.Writer, r api.Largest) error {
 	name := strings.ReplaceAll(r.Axis, "seq_len", "length")
-	t := newTable(w, "largest "+name, fmt.Sprint(r.Value))
+	largest := fmt.Sprint(r.Value)
+	if r.Next == nil {
+		largest += fmt.Sprintf(" of those that are known; %s of the quota are left", mib(r.Quota-r.At.Quota))
+	}
+	t := newTable(w, "largest "+name, largest)
 	t.row("of", titleOf(r.At))
 	t.row("needs", fmt.Sprintf("%s of %s", mib(r.At.Quota), mib(r.Quota)))
 	t.row("evidence", basisText(r.At))
@@ -85,7 +92,10 @@ func writeLargest(w io.Writer, r api.Largest) error {
 	case r.Next != nil:
 		t.row("next", fmt.Sprintf("length %d needs %s", r.Next.SeqLen, mib(r.Next.Quota)))
 	default:
-		t.row("next", "nothing is known of a larger one")
+		t.row("next", "nothing is known of a larger one: add it to the matrix")
+	}
+	if r.At.QuotaKind == proto.QuotaAllocator {
+		t.row("note", "PyTorch's memory alone; what a whole card of that size holds, --kind device says")
 	}
 	return t.flush()
 }

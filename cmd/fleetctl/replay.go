@@ -30,7 +30,8 @@ type recorded struct {
 	cap      int64
 	overhead int64
 	total    int64
-	ceiling  int64 // quotas above are not mapped; 0 for none
+	ceiling  int64  // quotas above are not mapped; 0 for none
+	run      string // what was recorded, for people
 }
 
 // openReplay reads a trace file and checks the question against it.
@@ -53,6 +54,9 @@ func openReplay(path string, f replayFlags) (*recorded, error) {
 	if _, err := settingsOf(f.env, allocator.Settings{}); err != nil { // before the file, which takes longer
 		return nil, wrongInput(err)
 	}
+	if path == "-" {
+		return nil, usagef("a trace is not read from stdin, as its file is read from both ends: name the file")
+	}
 	events, meta, err := trace.ReadFile(path)
 	if digest := proto.Digest(path); errors.Is(err, fs.ErrNotExist) && trace.ValidDigest(digest) {
 		return nil, usagef("there is no file of this name, but it can be the digest of a stored trace: fetch it with `fleetctl trace get %s -o FILE`, then name the file", digest)
@@ -72,7 +76,7 @@ func openReplay(path string, f replayFlags) (*recorded, error) {
 	if r.program, err = allocator.Compile(events); err != nil {
 		return nil, wrongInput(fmt.Errorf("%s: %w", path, err))
 	}
-	r.total = int64(meta.DeviceTotal)
+	r.total, r.run = int64(meta.DeviceTotal), runText(meta)
 	if r.kind != proto.QuotaAllocator {
 		outside, known := meta.OutsideAllocator()
 		if !known {
@@ -81,6 +85,42 @@ func openReplay(path string, f replayFlags) (*recorded, error) {
 		r.overhead = int64(outside)
 	}
 	return r, nil
+}
+
+// runText is what a recording is of, as far as it says.
+func runText(m trace.Meta) string {
+	text := m.Cell.Workload.Name
+	if m.Cell.SeqLen > 0 {
+		text = strings.TrimSpace(text + " " + cellPlace(proto.CellReport{SeqLen: m.Cell.SeqLen, Batch: m.Cell.Batch, ChunkSize: m.Cell.ChunkSize}))
+	}
+	if m.Stack.GPU != "" {
+		text += " on " + m.Stack.GPU
+	}
+	if m.Stack.Driver != "" {
+		text += ", driver " + m.Stack.Driver
+	}
+	return text
+}
+
+// underText is the quota of one replay.
+func (r *recorded) underText() string {
+	if r.cap == 0 {
+		return "no quota"
+	}
+	return fmt.Sprintf("%s quota %s", r.kind, mib(proto.Bytes(r.cap)))
+}
+
+// question is what is answered: under which kind of quota, of what run, with
+// which settings. A boundary without its kind is meaningless.
+func (r *recorded) question(what string, env []string) string {
+	parts := []string{what}
+	if r.run != "" {
+		parts = append(parts, r.run)
+	}
+	if len(env) > 0 {
+		parts = append(parts, "with "+strings.Join(env, " "))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // settingsOf reads --env pairs; without any the recording's own settings hold.
@@ -128,7 +168,7 @@ func (r *recorded) replay(quota int64) allocator.ReplayResult {
 func (r *recorded) checked() (mismatches int, err error) {
 	report := r.program.SelfCheck(r.recorded)
 	if report.Mismatches > 0 {
-		return report.Mismatches, fmt.Errorf("the recording fails its self-check (%d mismatches): %s; nothing is predicted from it", report.Mismatches, report.First)
+		return report.Mismatches, usagef("the recording fails its self-check (%d mismatches): %s; nothing is predicted from it", report.Mismatches, report.First)
 	}
 	return 0, nil
 }

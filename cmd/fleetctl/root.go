@@ -98,7 +98,10 @@ Exit codes: 0 done (an out-of-memory is a result, not a failure), 1 it failed,
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%w; see %s --help", err, c.CommandPath())
+		if words := c.Flags().Args(); c.HasSubCommands() && len(words) > 0 {
+			return unknownCommand(c, words[0]) // the flag is the misspelt command's, not the group's
+		}
+		return usagef("%w%s; see %s --help", err, nearestFlag(c, err), c.CommandPath())
 	})
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "write exactly one JSON document to stdout")
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")
@@ -124,7 +127,7 @@ func strict(c *cobra.Command) {
 		c.Args = cobra.ArbitraryArgs
 		c.RunE = func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("unknown command %q for %q; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+				return unknownCommand(cmd, args[0])
 			}
 			return cmd.Help()
 		}
@@ -136,8 +139,8 @@ func strict(c *cobra.Command) {
 
 // serverFlag adds --server to a command that talks to a fleet.
 func (a *app) serverFlag(c *cobra.Command) {
-	c.PersistentFlags().StringVar(&a.server, "server", "", "coordinators' API, URLs separated by commas (default $OOMFLEET_SERVER, then http://127.0.0.1:7400)")
-	c.PersistentFlags().StringVar(&a.tokenFile, "token-file", "", "file with the API token (default $OOMFLEET_TOKEN_FILE; the token itself only in $OOMFLEET_TOKEN)")
+	c.PersistentFlags().StringVar(&a.server, "server", "", "coordinators' API, URLs with commas (default $OOMFLEET_SERVER, then http://127.0.0.1:7400)")
+	c.PersistentFlags().StringVar(&a.tokenFile, "token-file", "", "file with the API token (default $OOMFLEET_TOKEN_FILE; or the token in $OOMFLEET_TOKEN)")
 	c.PersistentFlags().StringVar(&a.ca, "ca", "", "PEM file of the authority to trust, for https (default $OOMFLEET_CA)")
 	c.PersistentFlags().BoolVar(&a.insecure, "insecure", false, "send the token over plain http beyond this machine")
 }

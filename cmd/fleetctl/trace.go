@@ -161,6 +161,7 @@ outcome is "undetermined".`,
 				return writeJSON(a.out, d)
 			}
 			t := newTable(a.out, "outcome", d.Outcome)
+			t.row("under", r.question(r.underText(), f.env))
 			t.row("peak reserved", mib(proto.Bytes(d.PeakRes)))
 			t.row("peak allocated", mib(proto.Bytes(d.PeakAlloc)))
 			t.row("allocator retries", fmt.Sprint(d.Retries))
@@ -202,6 +203,7 @@ func (a *app) traceBoundaryCommand() *cobra.Command {
 			t.row("lowest pass", mib(d.LowestPass))
 			t.row("no-retry", mib(d.NoRetry))
 			t.row("fail bands", bands(d.Boundary))
+			t.row("of", r.question(string(r.kind)+" quotas", f.env))
 			t.row("replays", fmt.Sprint(d.Replays))
 			if d.Layout {
 				t.row("note", "depends on the addresses that the driver hands out")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/proto"
@@ -17,16 +18,55 @@ func unserved(r proto.Report, agents []proto.AgentInfo) []string {
 	for _, a := range agents {
 		served[a.Stack.Pool(a.Origin)] = true
 	}
-	waiting := map[string]int{}
+	return waiting(r, func(pool proto.Pool) string {
+		if served[pool] {
+			return ""
+		}
+		return "none is announced"
+	})
+}
+
+// resting says likewise which cells wait for agents that are there, and all take
+// no work.
+func resting(r proto.Report, agents []proto.AgentInfo) []string {
+	working, rest := map[proto.Pool]bool{}, map[proto.Pool][]string{}
+	for _, a := range agents {
+		pool := a.Stack.Pool(a.Origin)
+		if a.State != proto.AgentQuarantined && a.State != proto.AgentDraining {
+			working[pool] = true
+			continue
+		}
+		text := fmt.Sprintf("%s is %s", a.ID, a.State)
+		if a.Reason != "" {
+			text += " (" + a.Reason + ")"
+		}
+		rest[pool] = append(rest[pool], text)
+	}
+	return waiting(r, func(pool proto.Pool) string {
+		if working[pool] {
+			return ""
+		}
+		return strings.Join(rest[pool], ", ")
+	})
+}
+
+// waiting counts the cells that are not settled by their stack, where why has an
+// answer for it.
+func waiting(r proto.Report, why func(proto.Pool) string) (out []string) {
+	cells, reasons := map[string]int{}, map[string]string{}
 	for _, c := range r.Cells {
-		open := c.State == proto.CellPending || c.State == proto.CellRunning || c.State == proto.CellRecorded || c.State == proto.CellPredicted && r.State == "running"
-		if open && !served[proto.PoolOf(c.Origin, c.GPU, c.Driver)] {
-			waiting[fmt.Sprintf("%s, driver %s, %s", c.GPU, c.Driver, c.Origin)]++
+		if reason := why(proto.PoolOf(c.Origin, c.GPU, c.Driver)); reason != "" && !settledState(c, r.State) {
+			stack := fmt.Sprintf("%s, driver %s, %s", c.GPU, c.Driver, c.Origin)
+			cells[stack]++
+			reasons[stack] = reason
 		}
 	}
-	var out []string
-	for _, stack := range slices.Sorted(maps.Keys(waiting)) {
-		out = append(out, fmt.Sprintf("%d cells wait for an agent of %s: none is announced", waiting[stack], stack))
+	for _, stack := range slices.Sorted(maps.Keys(cells)) {
+		what := fmt.Sprintf("%d cells wait", cells[stack])
+		if cells[stack] == 1 {
+			what = "1 cell waits"
+		}
+		out = append(out, fmt.Sprintf("%s for an agent of %s: %s", what, stack, reasons[stack]))
 	}
 	return out
 }
@@ -40,5 +80,5 @@ func whoIsMissing(ctx context.Context, client *api.Client, r proto.Report) []str
 	if err != nil {
 		return nil // the status itself is what was asked for
 	}
-	return unserved(r, list.Agents)
+	return append(unserved(r, list.Agents), resting(r, list.Agents)...)
 }

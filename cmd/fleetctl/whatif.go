@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strings"
@@ -51,18 +52,45 @@ func (a *app) traceWhatIfCommand() *cobra.Command {
 			if a.json {
 				return writeJSON(a.out, map[string]any{"settings": rows})
 			}
-			t := newTable(a.out, "SETTING", "BOUNDARY", "SAVES", "NO-RETRY", "FAIL BANDS", "UNCAPPED RESERVED", "WARNING")
+			t := newTable(a.out, "SETTING", "BOUNDARY", "SAVES", "NO-RETRY", "FAIL BANDS", "RESERVED")
 			for _, r := range rows {
 				saves := mib(proto.Bytes(r.Saves))
 				if r.Saves < 0 {
 					saves = "-" + mib(proto.Bytes(-r.Saves))
 				}
-				t.row(cmp.Or(r.Setting, "(default)"), mib(r.Boundary.Boundary), saves, mib(r.NoRetry), bands(r.Boundary), mib(proto.Bytes(r.PeakReserved)), r.Warning)
+				t.row(cmp.Or(r.Setting, "(default)"), mib(r.Boundary.Boundary), saves, mib(r.NoRetry), shortBands(r.Boundary), mib(proto.Bytes(r.PeakReserved)))
 			}
-			return t.flush()
+			if err := t.flush(); err != nil {
+				return err
+			}
+			return writeWarnings(a.out, rows)
 		}}
 	c.Flags().StringArrayVar(&extra, "setting", nil, "another value of PYTORCH_CUDA_ALLOC_CONF to compare; may be repeated")
 	return c
+}
+
+// writeWarnings says under the table which settings have which drawback.
+func writeWarnings(w io.Writer, rows []whatIfRow) error {
+	var order []string
+	settings := map[string][]string{}
+	for _, r := range rows {
+		if r.Warning == "" {
+			continue
+		}
+		if settings[r.Warning] == nil {
+			order = append(order, r.Warning)
+		}
+		settings[r.Warning] = append(settings[r.Warning], r.Setting)
+	}
+	if len(order) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, warning := range order {
+		if err := writeNote(w, "", "note: "+strings.Join(settings[warning], " and ")+": "+warning); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // whatIf maps a trace under each setting, lowest boundary first. Settings are
