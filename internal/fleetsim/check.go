@@ -11,8 +11,8 @@ import (
 // Violation is a promise of the fleet that a history broke.
 type Violation struct {
 	// Kind is the promise: fence, double, disturbed, settled twice, truth,
-	// unjustified, counts, replica, snapshot, lost, content, waste, and for what cannot
-	// happen at all log, boot and task.
+	// unproven, unjustified, counts, unissued, vain, foreign, replica, snapshot, lost,
+	// content, waste, and for what cannot happen at all log, boot and task.
 	Kind string
 	// What is what was seen, in a sentence.
 	What string
@@ -41,6 +41,7 @@ type checker struct {
 	// stalePublishes and lostReports are counted to show that they happened.
 	stalePublishes, lostReports int
 	first                       *Violation
+	books                       books
 }
 
 // aim is what a run was asked for.
@@ -52,7 +53,7 @@ type aim struct {
 
 func newChecker(s *sim) *checker {
 	return &checker{sim: s, open: make(map[run]proto.Task), counted: make(map[run]int), settled: make(map[registry.Key]uint64),
-		disturbed: make(map[run]string), outside: make(map[aim]bool), cancelled: make(map[proto.MatrixID]bool)}
+		disturbed: make(map[run]string), outside: make(map[aim]bool), cancelled: make(map[proto.MatrixID]bool), books: newBooks()}
 }
 
 // fail notes the first violation; the history ends there.
@@ -82,13 +83,14 @@ func (c *checker) committed(before, after registry.View, p *proposal) {
 		for _, t := range p.reply.Closed {
 			delete(c.open, run{t.ID, t.Fence})
 		}
+		c.cancels(cmd.CancelSweep.ID, after)
 	case cmd.Issue != nil:
 		for _, t := range p.reply.Issued {
-			c.open[run{t.ID, t.Fence}] = t
+			c.issues(t, before)
 		}
 	case cmd.TakeResult != nil:
 		c.took(cmd.TakeResult.Result, p.reply)
-		c.books(after)
+		c.tally(after)
 	case cmd.Settle != nil && p.reply.Accepted:
 		c.settles(cmd.Settle.Key, before.Records[cmd.Settle.Key], after)
 	}
@@ -97,8 +99,12 @@ func (c *checker) committed(before, after registry.View, p *proposal) {
 // took checks a result: it counts under its own fence, once, and says the truth.
 func (c *checker) took(r proto.Result, reply registry.Reply) {
 	this := run{r.Task, r.Fence}
-	_, open := c.open[this]
+	task, open := c.open[this]
+	if open && (r.CellID != task.CellID || r.Kind != task.Kind || r.Quota != task.Quota) {
+		open = false // the answer to another question
+	}
 	c.offered++
+	c.books.offered[this] = true
 	if reply.Accepted {
 		c.accepted++
 		if c.counted[this]++; c.counted[this] > 1 {
@@ -112,8 +118,12 @@ func (c *checker) took(r proto.Result, reply registry.Reply) {
 		return
 	}
 	delete(c.open, this)
+	if r.Stack.Pool(r.Origin) != task.Pool() {
+		c.fail("foreign", fmt.Sprintf("the result of %s is of an agent with driver %s and was taken", r.Task, r.Stack.Driver))
+	}
 	t := c.town.truths[registry.Key{Origin: r.Origin, Cell: r.CellID}]
 	says := r.Outcome.Verdict()
+	c.counts(task, says)
 	if r.Kind == proto.TaskProbe && (says == proto.VerdictPass && !t.mayPass(r.Quota) || says == proto.VerdictFail && !t.mayFail(r.Quota)) ||
 		r.Kind == proto.TaskRecord && r.Quota == 0 && says == proto.VerdictFail {
 		c.fail("disturbed", fmt.Sprintf("%s at %s is taken for %s (%s), which is not so; it was disturbed by: %s",
@@ -121,8 +131,8 @@ func (c *checker) took(r proto.Result, reply registry.Reply) {
 	}
 }
 
-// books: what was offered is either a run or counted as late.
-func (c *checker) books(v registry.View) {
+// tally: what was offered is either a run or counted as late.
+func (c *checker) tally(v registry.View) {
 	runs, late := 0, v.Late
 	for _, rec := range v.Records {
 		runs += len(rec.Runs)
@@ -149,6 +159,9 @@ func (c *checker) settles(key registry.Key, rec *registry.Record, after registry
 		if err := c.town.truths[key].edgeAt(s.Boundary.Boundary, rec.Search); err != nil {
 			c.fail("truth", fmt.Sprintf("cell %s settled %s (%s): %v", rec.Cell, s.State, s.Reason, err))
 		}
+	}
+	if why := c.unproven(rec, s); s.State != proto.CellFailed && s.State != proto.CellCancelled && why != "" {
+		c.fail("unproven", fmt.Sprintf("cell %s settled %s at %s (%s), and %s", rec.Cell, s.State, s.Boundary.Boundary, s.Reason, why))
 	}
 }
 

@@ -48,6 +48,9 @@ func (c queueClient) Publish(_ context.Context, tasks []proto.Task) (int, error)
 		if node.leader != node {
 			node.note("node %d publishes %d tasks and does not lead any more", node.id, len(tasks))
 			node.check.stalePublishes++
+			if node.cfg.mutation == uncommitted {
+				tasks = invent(tasks)
+			}
 		}
 		node.queue.publish(tasks)
 	}); err != nil {

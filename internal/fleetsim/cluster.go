@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/oomfleet/oomfleet/coordinator"
+	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
 )
 
@@ -24,6 +25,9 @@ type cluster struct {
 	flying []*proposal
 	// hashes are of the state after each entry that any replica stopped to look at.
 	hashes map[uint64]string
+	// window is how many tasks of a pool may lie in the queue; 0 is the default,
+	// which these towns never reach.
+	window int
 }
 
 // entry is committed. It went through the log's codec once; replicas share what
@@ -60,7 +64,7 @@ type node struct {
 }
 
 func newCluster(s *sim, nodes int) (*cluster, error) {
-	c := &cluster{sim: s, hashes: make(map[uint64]string)}
+	c := &cluster{sim: s, hashes: make(map[uint64]string), window: one(s.dice.of("window"), 0, 0, 1, 2, 5)}
 	for i := range nodes {
 		n := &node{cluster: c, id: i, machine: registry.New(), up: true}
 		c.nodes = append(c.nodes, n)
@@ -73,7 +77,7 @@ func newCluster(s *sim, nodes int) (*cluster, error) {
 
 // boot starts the node's process: what only its memory held is gone.
 func (n *node) boot() error {
-	service, err := coordinator.New(coordinator.Config{Pause: 1, ReplayWorkers: 2},
+	service, err := coordinator.New(coordinator.Config{Pause: 1, ReplayWorkers: 2, TasksPerPool: n.window},
 		coordinator.Deps{Registry: n, Queue: queueClient{n}, Traces: storeClient{n.sim}})
 	n.service = service
 	return err
@@ -92,6 +96,11 @@ func (n *node) Propose(ctx context.Context, cmd registry.Command) (registry.Repl
 // send takes a proposal to the log and its answer back.
 func (c *cluster) send(p *proposal, done func()) {
 	c.flying = append(c.flying, p)
+	if p.cmd.Settle != nil {
+		c.ambush(func(sw sweep) bool {
+			return slices.ContainsFunc(sw.Cells, func(cell proto.Cell) bool { return cell.ID() == p.cmd.Settle.Key.Cell })
+		})
+	}
 	c.after(c.latency("log", 2*time.Millisecond, 20*time.Millisecond), func() {
 		if !p.landed {
 			c.land(p)

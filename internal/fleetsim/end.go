@@ -35,7 +35,7 @@ func (s *sim) checkEnd() {
 			n.compare()
 		}
 	}
-	s.check.books(s.view())
+	s.check.tally(s.view())
 	s.checkQuiet(s.view())
 }
 

@@ -31,7 +31,7 @@ const (
 	FaultUncertain Fault = "uncertain" // a proposal's answer is lost
 	FaultClock     Fault = "clock"     // the coordinators' clocks jump
 	FaultSnapshot  Fault = "snapshot"  // a replica's state goes through a snapshot
-	FaultForeign   Fault = "foreign"   // a result of a cell that this registry never knew
+	FaultForeign   Fault = "foreign"   // a result that nobody's run gave: of an unknown cell, or with something wrong in it
 )
 
 // Faults lists all.
@@ -86,6 +86,9 @@ func drawTrouble(d *dice, list []Fault) *trouble {
 	t.until = d.between("trouble", 30*time.Second, 6*time.Minute)
 	for _, f := range Faults() { // all of them draw, so that leaving one out moves no other
 		drawn := one(d.of("trouble"), 0, 0, 40, 100, 250)
+		if (f == FaultRun || f == FaultNeighbour) && d.chance("storm", 6) {
+			drawn = 900 // most runs go wrong: cells are given up
+		}
 		if slices.Contains(list, f) {
 			t.percent[f] = drawn
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
 )
 
@@ -22,6 +23,12 @@ const (
 	splitBrain mutation = "a stale leader commits"
 	// believed: a refusal beside a neighbour is taken for the quota's.
 	believed mutation = "a disturbed run is believed"
+	// uncommitted: a deposed leader publishes tasks that nobody issued.
+	uncommitted mutation = "a stale leader publishes what is not committed"
+	// unprobed: what no run has shown is called certified.
+	unprobed mutation = "a prediction is called certified"
+	// again: a quota that has failed is probed once more.
+	again mutation = "a decided quota is probed again"
 	// skipped: one replica leaves out an entry.
 	skipped mutation = "a replica skips an entry"
 )
@@ -34,6 +41,21 @@ func (n *node) mutate(cmd registry.Command) registry.Command {
 			own := *cmd.TakeResult
 			n.recount(&own)
 			cmd.TakeResult = &own
+		}
+	case unprobed:
+		if cmd.Settle != nil && cmd.Settle.Settlement.State == proto.CellPredicted {
+			own := *cmd.Settle
+			own.Settlement.State = proto.CellCertified
+			cmd.Settle = &own
+		}
+	case again:
+		if cmd.Issue != nil {
+			own := *cmd.Issue
+			own.Requests = slices.Clone(own.Requests)
+			for i := range own.Requests {
+				n.askAgain(&own.Requests[i])
+			}
+			cmd.Issue = &own
 		}
 	case skipped:
 		if n.id == 1 && n.applied == 30 {
@@ -58,6 +80,28 @@ func (n *node) recount(cmd *registry.TakeResult) {
 			return
 		}
 	}
+}
+
+// askAgain makes a probe ask for what has failed already, where something has.
+func (n *node) askAgain(r *registry.IssueRequest) {
+	rec := n.machine.View().Records[r.Key]
+	if rec == nil || r.Kind != proto.TaskProbe {
+		return
+	}
+	for _, ran := range rec.Runs {
+		if ran.Kind == proto.TaskProbe && ran.Outcome.Verdict() == proto.VerdictFail {
+			r.Quota = ran.Quota
+		}
+	}
+}
+
+// invent is what a leader publishes that did not wait for its entry.
+func invent(tasks []proto.Task) []proto.Task {
+	out := slices.Clone(tasks)
+	for i := range out {
+		out[i].Fence++
+	}
+	return out
 }
 
 // splitBrain commits on a node that does not lead.

@@ -1,6 +1,7 @@
 package fleetsim
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -16,11 +17,14 @@ func TestPlantedBugs(t *testing.T) {
 		kinds string
 	}{
 		{doubleCount, 20, "double fence"},
-		{fenceless, 60, "fence double"},
+		{fenceless, 20, "fence double"},
 		{lostTask, 20, "lost"},
-		{splitBrain, 20, "replica settled twice fence counts"},
+		{splitBrain, 20, "replica settled twice fence counts vain unissued lost"},
 		{believed, 20, "disturbed"},
-		{skipped, 20, "replica"},
+		{uncommitted, 40, "unissued"},
+		{unprobed, 20, "unproven truth"},
+		{again, 20, "vain"},
+		{skipped, 20, "replica counts fence vain"},
 	} {
 		t.Run(string(bug.mutation), func(t *testing.T) {
 			for seed := range uint64(bug.seeds) {
@@ -42,14 +46,18 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// TestSameAgain: the same Config gives the same history, event for event.
+// TestSameAgain: the same Config gives the same history, event for event, however
+// many processors there are and whatever was played before.
 func TestSameAgain(t *testing.T) {
+	procs := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(procs)
 	for seed := range uint64(10) {
 		cfg := Config{Seed: 1000 + seed, Faults: Faults(), Story: true}
 		a, err := Run(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
+		runtime.GOMAXPROCS(1 + int(seed)%4)
 		b, err := Run(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -25,6 +25,8 @@ type sim struct {
 	agents  []*agent
 	check   *checker
 	story   *story
+	// waylaid are the sweeps that wait for a settlement of theirs; see sweep.ambush.
+	waylaid []sweep
 }
 
 // size is how large a fleet is.
@@ -69,12 +71,30 @@ func (s *sim) begin() {
 		a.later(s.dice.between("start", 0, time.Second), a.next)
 	}
 	for _, sw := range s.town.sweeps {
+		if sw.ambush {
+			s.waylaid = append(s.waylaid, sw)
+			s.after(sw.at, func() { s.ambush(func(other sweep) bool { return other.ID == sw.ID }) })
+			continue
+		}
 		s.after(sw.at, func() { s.submit(registry.Command{AddSweep: &sw.AddSweep}) })
 		if sw.cancelled > 0 {
 			s.after(sw.cancelled, func() { s.cancel(sw.ID) })
 		}
 	}
 	s.plague()
+}
+
+// ambush submits the waylaid sweeps that fit.
+func (s *sim) ambush(fits func(sweep) bool) {
+	var rest []sweep
+	for _, sw := range s.waylaid {
+		if !fits(sw) {
+			rest = append(rest, sw)
+			continue
+		}
+		s.after(0, func() { s.submit(registry.Command{AddSweep: &sw.AddSweep}) })
+	}
+	s.waylaid = rest
 }
 
 // submit proposes a person's command until it is committed.
@@ -134,13 +154,7 @@ func (s *sim) plague() {
 		s.store.down = true
 		s.after(s.dice.between("store down", time.Second, 60*time.Second), func() { s.store.down = false })
 	})
-	at(FaultForeign, 60*time.Second, func() {
-		cell := s.town.truths[s.town.keys[0]].cell
-		cell.SeqLen += 1
-		id := cell.ID()
-		s.queue.report(proto.Result{Task: proto.TaskID("s-" + id + "-1"), Protocol: proto.Version, Fence: 7, CellID: id, Origin: proto.OriginSimulated,
-			Kind: proto.TaskRecord, Agent: "stranger", Outcome: proto.OutcomePass})
-	})
+	at(FaultForeign, 30*time.Second, func() { s.queue.report(s.lie()) })
 	if len(s.cluster.nodes) < 3 {
 		return
 	}
@@ -176,7 +190,7 @@ const (
 // play runs the history to its end.
 func (s *sim) play() {
 	s.begin()
-	tries := 0
+	tries := make(map[proto.CellID]int)
 	for s.check.first == nil && s.step() {
 		if s.fired > most || s.now > s.trouble.until+patience {
 			s.check.fail("lost", s.unsettled())
@@ -190,9 +204,12 @@ func (s *sim) play() {
 		if len(again) == 0 {
 			break
 		}
-		tries++
-		id := proto.MatrixID(fmt.Sprintf("again-%d", tries))
-		s.submitAgain(id, again)
+		for _, c := range again {
+			if tries[c.ID()]++; tries[c.ID()] > 1 { // nothing comes in between any more
+				s.check.fail("unjustified", fmt.Sprintf("cell %s was submitted again and given up again", c))
+			}
+		}
+		s.submitAgain(proto.MatrixID(fmt.Sprintf("again-%d", len(s.view().Sweeps))), again)
 	}
 	if s.check.first == nil {
 		s.checkEnd()

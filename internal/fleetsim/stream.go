@@ -52,6 +52,7 @@ func newStream(s *sim) *stream { return &stream{sim: s, stored: make(map[string]
 // replaced, one that was acked delivered again.
 func (q *stream) publish(tasks []proto.Task) {
 	for _, t := range tasks {
+		q.check.published(t)
 		at := slices.IndexFunc(q.tasks, func(m *message) bool { return m.task.ID == t.ID })
 		if at >= 0 && q.tasks[at].task.Fence == t.Fence {
 			continue
@@ -170,6 +171,7 @@ func (q *stream) ackReport(l *letter) bool {
 	if q.down || q.trouble.hits(q.now, FaultAck, 60) {
 		return false
 	}
+	q.check.acked(l.result)
 	q.reports = slices.DeleteFunc(q.reports, func(o *letter) bool { return o == l })
 	return true
 }

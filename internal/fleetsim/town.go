@@ -25,6 +25,9 @@ type sweep struct {
 	at time.Duration
 	// cancelled is when it is cancelled; 0 is never.
 	cancelled time.Duration
+	// ambush: it comes in the moment in which one of its cells is to be settled
+	// without it, or at its time where that does not happen before.
+	ambush bool
 }
 
 const (
@@ -141,7 +144,9 @@ func (t *town) drawSweeps(r *rand.Rand, cells []proto.Cell) {
 	all.Cells = cells[:half+1]
 	second := sweep{AddSweep: registry.AddSweep{ID: "second", Name: "second", Origin: proto.OriginSimulated, Search: drawSearch(r), Cells: cells[half:]},
 		at: time.Duration(r.IntN(90)) * time.Second}
+	second.ambush = r.IntN(2) == 0
 	if r.IntN(3) == 0 {
+		second.ambush = false
 		second.cancelled = second.at + time.Duration(1+r.IntN(60))*time.Second
 	}
 	t.sweeps = []sweep{all, second}

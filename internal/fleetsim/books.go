@@ -1,0 +1,128 @@
+package fleetsim
+
+import (
+	"fmt"
+
+	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/registry"
+)
+
+// books are what the log issued and what the runs that counted have shown.
+type books struct {
+	issued map[run]proto.Task
+	// offered are the runs of which a result came to the log, counted or late.
+	offered map[run]bool
+	// passed and failed are the aims that a counted run has decided.
+	passed, failed map[aim]bool
+}
+
+func newBooks() books {
+	return books{issued: make(map[run]proto.Task), offered: make(map[run]bool), passed: make(map[aim]bool), failed: make(map[aim]bool)}
+}
+
+func aimOf(t proto.Task) aim { return aim{t.CellID, t.Kind, t.Quota} }
+
+// issues checks a task that the log issues: its cell is in work, nobody is asked
+// for the same already, and no counted run has refused it.
+func (c *checker) issues(t proto.Task, before registry.View) {
+	rec := before.Records[registry.Key{Origin: t.Origin, Cell: t.CellID}]
+	switch {
+	case rec == nil || rec.Settled != nil:
+		c.fail("vain", fmt.Sprintf("task %s is issued for a cell that is not in work", t.ID))
+	case c.asked(aimOf(t)):
+		c.fail("vain", fmt.Sprintf("task %s asks for what another one asks for: %s at %s", t.ID, t.Kind, t.Quota))
+	case t.Kind == proto.TaskProbe && c.books.failed[aimOf(t)]:
+		c.fail("vain", fmt.Sprintf("task %s asks for a probe at %s, which has failed already", t.ID, t.Quota))
+	}
+	c.open[run{t.ID, t.Fence}] = t
+	c.books.issued[run{t.ID, t.Fence}] = t
+}
+
+func (c *checker) asked(a aim) bool {
+	for _, t := range c.open {
+		if aimOf(t) == a {
+			return true
+		}
+	}
+	return false
+}
+
+// published checks a task that somebody hands to the queue, whoever it is: agents
+// are asked for nothing but what is committed.
+func (c *checker) published(t proto.Task) {
+	known, ok := c.books.issued[run{t.ID, t.Fence}]
+	if !ok || aimOf(known) != aimOf(t) || known.Expect != t.Expect || known.Cell.ID() != t.Cell.ID() {
+		c.fail("unissued", fmt.Sprintf("task %s under fence %d, %s at %s, is published and was never issued so", t.ID, t.Fence, t.Kind, t.Quota))
+	}
+}
+
+// acked checks a report that is taken out of the queue: it is in the log by then,
+// unless it was kept out, as one of another stack is.
+func (c *checker) acked(r proto.Result) {
+	t := c.town.truths[registry.Key{Origin: r.Origin, Cell: r.CellID}]
+	foreign := t != nil && r.Stack.Pool(r.Origin) != proto.PoolOf(r.Origin, t.cell.GPU, t.cell.Driver)
+	if !c.books.offered[run{r.Task, r.Fence}] && !foreign {
+		c.fail("lost", fmt.Sprintf("the report of %s is acked and never came to the log", r.Task))
+	}
+}
+
+// cancels checks that nobody else's cells end with a sweep.
+func (c *checker) cancels(id proto.MatrixID, after registry.View) {
+	for _, key := range c.town.keys {
+		rec := after.Records[key]
+		if rec == nil || rec.Settled == nil || rec.Settled.State != proto.CellCancelled {
+			continue
+		}
+		for _, sweep := range rec.Sweeps {
+			if !after.Sweeps[sweep].Cancelled {
+				c.fail("lost", fmt.Sprintf("cell %s ended with sweep %s, and %s wants it", rec.Cell, id, sweep))
+			}
+		}
+	}
+}
+
+// counts keeps what a run showed that counts as the answer to a task.
+func (c *checker) counts(t proto.Task, says proto.Verdict) {
+	switch says {
+	case proto.VerdictPass:
+		c.books.passed[aimOf(t)] = true
+	case proto.VerdictFail:
+		c.books.failed[aimOf(t)] = true
+	}
+}
+
+// unproven says what a settlement claims and no counted run has shown; empty when
+// the runs bear it out. Of cells whose runs differ from each other the pass alone
+// is looked at.
+func (c *checker) unproven(rec *registry.Record, s *registry.Settlement) string {
+	b, step := s.Boundary.Boundary, rec.Cell.Step
+	passed := func(q proto.Bytes) bool { return c.books.passed[aim{rec.Key.Cell, proto.TaskProbe, q}] }
+	failed := func(q proto.Bytes) bool { return c.books.failed[aim{rec.Key.Cell, proto.TaskProbe, q}] }
+	lowest := max(rec.Search.Min.RoundUp(step), step)
+	varies := c.town.truths[rec.Key].deviates == deviateOrder
+	switch {
+	case s.State == proto.CellPredicted && (rec.Search.Certify == proto.CertifyEdges || rec.Search.Certify == proto.CertifyAll):
+		return "its search wants it certified"
+	case s.State == proto.CellPredicted:
+		return ""
+	case !passed(b):
+		return fmt.Sprintf("no run that counts has passed at %s", b)
+	case varies || b <= lowest:
+		return ""
+	case !failed(b - step):
+		return fmt.Sprintf("no run that counts has failed at %s", b-step)
+	case s.State != proto.CellCertified || rec.Search.Certify != proto.CertifyAll:
+		return ""
+	}
+	for _, band := range s.Boundary.FailBands {
+		for _, edge := range []struct {
+			quota proto.Bytes
+			seen  func(proto.Bytes) bool
+		}{{band.From - step, passed}, {band.From, failed}, {band.To, failed}, {band.To + step, passed}} {
+			if edge.quota >= lowest && !edge.seen(edge.quota) {
+				return fmt.Sprintf("the edge of a fail band at %s was not probed", edge.quota)
+			}
+		}
+	}
+	return ""
+}
