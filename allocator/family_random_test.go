@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/big"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -154,8 +155,22 @@ func FuzzFamily(f *testing.F) {
 	f.Add(string(text))
 	f.Fuzz(func(t *testing.T, text string) {
 		var family Family
-		if json.Unmarshal([]byte(text), &family) != nil {
+		if err := json.Unmarshal([]byte(text), &family); err != nil {
+			if said := err.Error(); len(said) > 2000 || strings.ContainsAny(said, "\n\r") {
+				t.Errorf("an error of %d bytes: %.300q", len(said), said)
+			}
 			return
+		}
+		first, err := json.Marshal(&family)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Family
+		if err := json.Unmarshal(first, &again); err != nil {
+			t.Fatalf("what was written cannot be read: %v\n%s", err, first)
+		}
+		if second, err := json.Marshal(&again); err != nil || string(second) != string(first) {
+			t.Errorf("written as %s, and then as %s, %v", first, second, err)
 		}
 		for _, d := range family.Domains() {
 			if _, err := family.At(d.SeqLenFrom, d.BatchFrom, d.Chunk); err != nil && !errors.Is(err, ErrOutOfDomain) && !errors.Is(err, errBroken) {

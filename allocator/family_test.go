@@ -1,6 +1,8 @@
 package allocator
 
 import (
+	"bytes"
+	"compress/flate"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -221,5 +223,38 @@ func TestFamilyRefuses(t *testing.T) {
 		} else {
 			t.Logf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestFamilyOfDeflatedNothing: a small file cannot make its reader hold gigabytes,
+// in one piece or in many.
+func TestFamilyOfDeflatedNothing(t *testing.T) {
+	flushes := func(n int) pieceDoc {
+		var packed bytes.Buffer
+		w, err := flate.NewWriter(&packed, flate.BestSpeed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(bytes.Repeat([]byte{byte(opFlush)}, n)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return pieceDoc{Tested: make([]Tested, 2), Recorded: [][2]int{{1, 1}}, Steps: packed.Bytes()}
+	}
+	text, err := json.Marshal(familyDoc{Version: familyVersion, Pieces: []pieceDoc{flushes(maxStepFile + 1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &Family{}); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("one piece in %d bytes: %v", len(text), err)
+	}
+	small, room := flushes(100), 150
+	if _, err := small.piece(&room); err != nil {
+		t.Errorf("the first of two: %v", err)
+	}
+	if _, err := small.piece(&room); err == nil {
+		t.Error("the second took room that was not there")
 	}
 }

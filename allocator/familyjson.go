@@ -15,10 +15,12 @@ import (
 // familyVersion is the version of the JSON form; another is refused.
 const familyVersion = 1
 
-// Bounds on what a file may make this process hold.
+// Bounds on what a file may make this process hold: deflated, a few kilobytes can
+// be any number of steps. A recording of the most events that a trace may have
+// stays below both.
 const (
-	maxSteps    = 1 << 27 // of one program, loops unrolled
-	maxStepFile = 1 << 28 // bytes of unpacked steps
+	maxSteps    = 1 << 24 // of one program, loops unrolled
+	maxStepFile = 1 << 25 // bytes of unpacked steps, of all pieces
 )
 
 type familyDoc struct {
@@ -132,8 +134,9 @@ func (f *Family) UnmarshalJSON(text []byte) error {
 		return fmt.Errorf("read allocation programs: version %d, this build reads version %d", doc.Version, familyVersion)
 	}
 	var pieces []*piece
+	room := maxStepFile
 	for i, d := range doc.Pieces {
-		p, err := d.piece()
+		p, err := d.piece(&room)
 		if err != nil {
 			return fmt.Errorf("read allocation programs: piece %d: %w", i, err)
 		}
@@ -143,7 +146,8 @@ func (f *Family) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-func (d *pieceDoc) piece() (*piece, error) {
+// piece reads one; room is how many bytes of steps it and those behind it may have.
+func (d *pieceDoc) piece(room *int) (*piece, error) {
 	p := &piece{streams: d.Streams, domain: Domain{
 		Chunk: d.Chunk, SeqLenFrom: d.SeqLen[0], SeqLenTo: d.SeqLen[1],
 		BatchFrom: d.Batch[0], BatchTo: d.Batch[1], Partial: d.Partial,
@@ -168,7 +172,7 @@ func (d *pieceDoc) piece() (*piece, error) {
 		}
 		p.sizes = append(p.sizes, size)
 	}
-	if err := p.unpack(d.Steps); err != nil {
+	if err := p.unpack(d.Steps, room); err != nil {
 		return nil, err
 	}
 	last := 0
@@ -191,10 +195,13 @@ func (d *pieceDoc) piece() (*piece, error) {
 	return p, err
 }
 
-func (p *piece) unpack(packed []byte) error {
-	raw, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), maxStepFile))
+func (p *piece) unpack(packed []byte, room *int) error {
+	raw, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), int64(*room)+1))
 	if err != nil {
 		return fmt.Errorf("unpack steps: %w", err)
+	}
+	if *room -= len(raw); *room < 0 {
+		return fmt.Errorf("the steps take more than %d bytes, which no program does", maxStepFile)
 	}
 	for len(raw) > 0 {
 		v, n := binary.Uvarint(raw)

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -117,6 +118,11 @@ type compiler struct {
 // addressEnd bounds addresses and sizes: those of 57-bit paging.
 const addressEnd = 1 << 57
 
+// maxSegments is how many segments may lie there at once: twice those of the
+// largest card, if it holds nothing but the smallest. Each is put into its place
+// among the others.
+const maxSegments = 1 << 18
+
 // place notes a segment; false when another lies there.
 func (c *compiler) place(s span) bool {
 	i := sort.Search(len(c.lying), func(i int) bool { return c.lying[i].end() > s.addr })
@@ -153,6 +159,9 @@ func (c *compiler) step(events []Event, i int) (skip int, err error) {
 		if e.Addr >= addressEnd || e.Size >= addressEnd {
 			return 0, fmt.Errorf("a segment that lies outside any address space")
 		}
+		if len(c.lying) >= maxSegments {
+			return 0, fmt.Errorf("more than %d segments at once", maxSegments)
+		}
 		if e.Action == SegmentAlloc && !c.place(span{e.Addr, e.Size}) {
 			return 0, fmt.Errorf("a segment on top of another")
 		}
@@ -162,7 +171,9 @@ func (c *compiler) step(events []Event, i int) (skip int, err error) {
 		c.p.oomAt = i
 	case SegmentFree:
 		c.given++
-		c.lying = slices.DeleteFunc(c.lying, func(s span) bool { return s.addr == e.Addr })
+		if i, found := slices.BinarySearchFunc(c.lying, e.Addr, func(s span, addr uint64) int { return cmp.Compare(s.addr, addr) }); found {
+			c.lying = slices.Delete(c.lying, i, i+1)
+		}
 	case SegmentUnmap, Snapshot:
 	default:
 		return 0, fmt.Errorf("unknown action")
