@@ -111,13 +111,13 @@ func refuseImport(c proto.Coefficients) string {
 	}
 	switch {
 	case c.Origin != proto.OriginImported:
-		return fmt.Sprintf("their origin is %q, and what comes from elsewhere is imported", c.Origin)
+		return fmt.Sprintf("their origin is %.80q, and what comes from elsewhere is imported", c.Origin)
 	case c.Group.Workload.Name == "":
 		return "they name no workload"
 	case controls(c.Group) != "":
 		return fmt.Sprintf("their group has a control character in %s, and names are of one line", controls(c.Group))
 	case !slices.Contains(targets, c.Target):
-		return fmt.Sprintf("target %q is not one of allocated, reserved, process", c.Target)
+		return fmt.Sprintf("target %.80q is not one of allocated, reserved, process", c.Target)
 	case len(c.Terms) == 0:
 		return "they have no terms"
 	case c.Domain.SeqLen[0] < 1 || c.Domain.SeqLen[1] < c.Domain.SeqLen[0] || c.Domain.Batch[0] < 1 || c.Domain.Batch[1] < c.Domain.Batch[0]:

@@ -26,7 +26,7 @@ func (m Model) Validate() error {
 		return fmt.Errorf("%w: %s", ErrBadModel, fmt.Sprintf(format, args...))
 	}
 	if !slices.Contains([]Target{Allocated, Reserved, Process}, m.Target) {
-		return bad("target %q is not one of allocated, reserved, process", m.Target)
+		return bad("target %.80q is not one of allocated, reserved, process", m.Target)
 	}
 	for name, r := range map[string][2]int{"lengths": m.Domain.SeqLen, "batches": m.Domain.Batch} {
 		if r[0] < 1 || r[1] < r[0] || r[1] > maxAxis {
@@ -63,7 +63,7 @@ func badTerms(terms []Term) string {
 	for _, t := range terms {
 		switch {
 		case !slices.Contains(termNames(), t.Name):
-			return fmt.Sprintf("a term %q is not known", t.Name)
+			return fmt.Sprintf("a term %.80q is not known", t.Name)
 		case seen[t.Name]:
 			return fmt.Sprintf("the term %s is there twice", t.Name)
 		case !amounts(t.Lo, t.Value, t.Hi) || t.Lo > t.Value || t.Value > t.Hi:
@@ -102,7 +102,7 @@ func (s Set) wrong() string {
 	for i, name := range s.Names {
 		switch {
 		case !slices.Contains(termNames(), name):
-			return fmt.Sprintf("a term %q is not known", name)
+			return fmt.Sprintf("a term %.80q is not known", name)
 		case slices.Contains(s.Names[:i], name):
 			return fmt.Sprintf("the term %s is there twice", name)
 		case len(s.Cov[i]) != len(s.Names):

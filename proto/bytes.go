@@ -82,12 +82,12 @@ func ParseBytes(text string) (Bytes, error) {
 		}
 		value.Mul(value, new(big.Rat).SetInt64(int64(u.factor)))
 		if !value.IsInt() {
-			return 0, fmt.Errorf("%q is not a whole number of bytes", text)
+			return 0, fmt.Errorf("%.80q is not a whole number of bytes", text)
 		}
 		if !value.Num().IsInt64() || value.Num().Int64() > 1<<60 {
-			return 0, fmt.Errorf("%q is more than 1 EiB", text)
+			return 0, fmt.Errorf("%.80q is more than 1 EiB", text)
 		}
 		return Bytes(value.Num().Int64()), nil
 	}
-	return 0, fmt.Errorf("%q is not an amount of memory: write bytes as an integer, or a number with KiB, MiB or GiB", text)
+	return 0, fmt.Errorf("%.80q is not an amount of memory: write bytes as an integer, or a number with KiB, MiB or GiB", text)
 }

@@ -25,7 +25,7 @@ func ParseQuotaKind(s string) (QuotaKind, error) {
 			return k, nil
 		}
 	}
-	return "", fmt.Errorf("quota kind %q is not one of allocator, process, device", s)
+	return "", fmt.Errorf("quota kind %.80q is not one of allocator, process, device", s)
 }
 
 // Origin says how a number came to be.
@@ -43,7 +43,7 @@ func ParseOrigin(s string) (Origin, error) {
 	case OriginMeasured, OriginSimulated, OriginImported:
 		return o, nil
 	}
-	return "", fmt.Errorf("origin %q is not one of measured, simulated, imported", s)
+	return "", fmt.Errorf("origin %.80q is not one of measured, simulated, imported", s)
 }
 
 // Strategy says how a cell's boundary is looked for.
