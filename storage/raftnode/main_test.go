@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience ends a test that waits for something that does not come.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 func patient(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("the test has waited long enough"))

@@ -232,8 +232,7 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	cfgs := configs(t, t.TempDir(), t.TempDir(), t.TempDir())
 	for i := range cfgs {
 		cfgs[i].Keep = hasty
-		cfgs[i].Keep.RemoveDeadAfter = 3 * time.Second // longer than a busy machine keeps a member silent
-		cfgs[i].Heartbeat = 300 * time.Millisecond
+		cfgs[i].Keep.RemoveDeadAfter = 6 * time.Second // longer than a busy machine keeps a member silent
 	}
 	nodes := cluster(t, cfgs, nil)
 	l := leader(t, nodes...)

@@ -14,7 +14,11 @@ import (
 // log, nor make a member step down, though it knows everybody's name and address.
 func TestPlainPeerIsRefused(t *testing.T) {
 	t.Parallel()
-	nodes := cluster(t, configs(t, t.TempDir(), t.TempDir(), t.TempDir()), mutual(t))
+	cfgs := configs(t, t.TempDir(), t.TempDir(), t.TempDir())
+	for i := range cfgs {
+		cfgs[i].Heartbeat = 3 * time.Second // no election but a forced one
+	}
+	nodes := cluster(t, cfgs, mutual(t))
 	l := leader(t, nodes...)
 	propose(t, l, sweep("a", 1))
 	term := l.raft.CurrentTerm()
