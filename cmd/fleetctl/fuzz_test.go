@@ -5,8 +5,6 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -80,13 +78,6 @@ func FuzzFitRuns(f *testing.F) {
 // documents are the commands' readers of files, by what the first byte of an input
 // says. Each checks what it took.
 func documents() []func(t *testing.T, text []byte) error {
-	file := func(t *testing.T, text []byte) string {
-		name := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return name
-	}
 	return []func(t *testing.T, text []byte) error{
 		func(t *testing.T, text []byte) error { // fit predict
 			all, err := reads(bytes.NewReader(text)).readCoefficients("-")
@@ -127,7 +118,7 @@ func documents() []func(t *testing.T, text []byte) error {
 			return wrongInput(err)
 		},
 		func(t *testing.T, text []byte) error { // program predict
-			p, err := readProgram(file(t, text))
+			p, err := reads(bytes.NewReader(text)).readProgram("-")
 			if err != nil {
 				return wrongInput(err)
 			}
