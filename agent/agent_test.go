@@ -98,22 +98,26 @@ func TestProbeThatTeaches(t *testing.T) {
 		name   string
 		expect proto.Expectation
 		run    func(proto.Task) probe.Observation
+		peak   proto.Bytes // expected; the run's own is 3 GiB
 		kept   bool
 	}{
-		{"expected pass", proto.ExpectPass, passed, false},
-		{"unexpected pass", proto.ExpectFail, passed, true},
-		{"expected fail", proto.ExpectFail, out, false},
-		{"unexpected fail", proto.ExpectPass, out, true},
-		{"nothing expected", "", out, false},
-		{"expected by another build", "maybe", passed, false},
+		{"expected pass", proto.ExpectPass, passed, 0, false},
+		{"unexpected pass", proto.ExpectFail, passed, 0, true},
+		{"expected fail", proto.ExpectFail, out, 0, false},
+		{"expected fail, where it was expected", proto.ExpectFail, out, 3 * proto.GiB, false},
+		{"expected fail, elsewhere", proto.ExpectFail, out, 2 * proto.GiB, true},
+		{"unexpected fail", proto.ExpectPass, out, 0, true},
+		{"nothing expected", "", out, 0, false},
+		{"expected by another build", "maybe", passed, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inFleet(t, func(f *fleet) {
 				task := f.task(1, proto.TaskProbe)
-				task.Expect = tt.expect
+				task.Expect, task.ExpectPeak = tt.expect, tt.peak
 				f.card.run = func(_ context.Context, task proto.Task) (probe.Observation, error) {
 					seen := tt.run(task)
-					seen.Events = recording()
+					peak := 3 * proto.GiB
+					seen.Events, seen.Evidence.Meters.PeakAllocated = recording(), &peak
 					return seen, nil
 				}
 				a := f.start(f.deps())

@@ -85,7 +85,7 @@ func (a *Agent) attempt(ctx context.Context, task proto.Task, on probe.Descripti
 		log.Info("run ended with the agent, task handed back")
 		return ending{}
 	}
-	if len(seen.Events) > 0 && task.Teaches(p.Result.Outcome) {
+	if len(seen.Events) > 0 && task.Keeps(p.Result.Outcome, p.Result.Evidence.Meters) {
 		p.events, p.meta = seen.Events, metaOf(task, on, seen.Evidence)
 	}
 	a.keep(&p)

@@ -51,6 +51,10 @@ type Prediction struct {
 	// under the cell's settings; 0 = not known. They are no measurement.
 	PeakAllocated Bytes `json:"predicted_peak_allocated_bytes,omitempty"`
 	PeakReserved  Bytes `json:"predicted_peak_reserved_bytes,omitempty"`
+	// RefusedPeak is what the replay has allocated at most when it is refused under
+	// the quota one step below the boundary; 0 = not known. A run that is refused
+	// there with another peak does something else than was replayed.
+	RefusedPeak Bytes `json:"refused_peak_allocated_bytes,omitempty"`
 	// Lesson is set when Trace is that of a probe that spoke against an earlier
 	// prediction.
 	Lesson *Lesson `json:"lesson,omitempty"`
@@ -63,7 +67,8 @@ type Prediction struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Lesson is how a probe spoke against a prediction, and what its trace showed.
+// Lesson is how a probe spoke against a prediction, and what its trace showed. One
+// that was refused as predicted, and elsewhere in the run, speaks against it too.
 type Lesson struct {
 	// Number counts the lessons on one source, from 1. The source is the
 	// recording Trace or the program Program, and Said its word.

@@ -46,6 +46,10 @@ type Task struct {
 	// Expect makes an agent watch the allocator of a probe and keep its trace if
 	// the probe does otherwise; an agent that does not know it just probes.
 	Expect Expectation `json:"expect,omitempty"`
+	// ExpectPeak is, of a probe that is expected to fail, what it has allocated
+	// at most when it is refused; 0 = not known. One that is refused with another
+	// peak does otherwise too, and its trace is kept.
+	ExpectPeak Bytes `json:"expect_peak_allocated_bytes,omitempty"`
 	// TimeoutSeconds ends a run that hangs; counted from the runner's start
 	// of this run, imports excluded.
 	TimeoutSeconds int `json:"timeout_seconds"`
@@ -70,6 +74,14 @@ func (t Task) Teaches(o Outcome) bool {
 		return v == VerdictPass
 	}
 	return false
+}
+
+// Keeps reports whether the trace of a run that ended so is to be kept: where it
+// Teaches, and where a refusal that was expected came elsewhere than it was
+// expected.
+func (t Task) Keeps(o Outcome, m Meters) bool {
+	return t.Teaches(o) || t.Expect == ExpectFail && t.ExpectPeak > 0 && o.Verdict() == VerdictFail &&
+		m.PeakAllocated != nil && *m.PeakAllocated != t.ExpectPeak
 }
 
 // Validate reports everything that makes a task unusable, at once. Agents call

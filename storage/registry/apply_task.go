@@ -59,7 +59,7 @@ func newTask(record *Record, request IssueRequest, fence proto.Fence) proto.Task
 		ID:       taskID(record.Key, record.NextRun),
 		Protocol: proto.Version, Fence: fence, Attempt: attempt,
 		Kind: request.Kind, Origin: record.Key.Origin, CellID: record.Key.Cell, Cell: record.Cell,
-		Quota: request.Quota, TimeoutSeconds: request.TimeoutSeconds, Expect: request.Expect,
+		Quota: request.Quota, TimeoutSeconds: request.TimeoutSeconds, Expect: request.Expect, ExpectPeak: request.ExpectPeak,
 	}
 }
 
