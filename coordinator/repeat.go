@@ -20,10 +20,13 @@ type RepeatRequest struct {
 	Cells []proto.CellID
 	// Repeats is how many recordings more each cell gets, 1 to 20.
 	Repeats int
+	// Request is a key that the client makes up for this one request; empty for
+	// none. The same again counts once.
+	Request string
 }
 
 // Repeat commits a sweep that records settled cells again, without touching
-// their results. It fails with ErrUnknownSweep, a RefusedError, and as
+// their results; the same request is one sweep. It fails with ErrUnknownSweep, a RefusedError, and as
 // Registry.Propose does; only the leader can do it.
 func (c *Coordinator) Repeat(ctx context.Context, r RepeatRequest) (SubmitReply, error) {
 	view := c.registry.View()
@@ -34,20 +37,23 @@ func (c *Coordinator) Repeat(ctx context.Context, r RepeatRequest) (SubmitReply,
 	case r.Repeats < 1 || r.Repeats > matrix.MaxRepeats:
 		return SubmitReply{}, &RefusedError{Why: fmt.Sprintf("a cell is repeated 1 to %d times, not %d", matrix.MaxRepeats, r.Repeats)}
 	}
+	if made := view.Requested(r.Request); made != nil {
+		if t := trigger(made); t == nil || t.Kind != proto.TriggerRepeat || t.Of != r.Of || t.Repeats != r.Repeats || made.Origin != of.Origin {
+			return SubmitReply{}, otherRequest(made)
+		}
+		return c.made(made)
+	}
 	add, err := repeatOf(view, of, r.Cells, r.Repeats)
 	if err != nil {
 		return SubmitReply{}, err
 	}
-	add.ID = freeID(view, r.Of+"-repeat", true)
-	reply, err := c.propose(ctx, registry.Command{AddSweep: add})
+	add.ID, add.Request = r.Of+"-repeat", r.Request
+	reply, err := c.add(ctx, *add, true)
 	if err != nil {
 		return SubmitReply{}, fmt.Errorf("repeat cells of %s: %w", r.Of, err)
 	}
-	if reply.Refused != "" {
-		return SubmitReply{}, &RefusedError{Why: reply.Refused}
-	}
-	c.log.Info("cells are recorded again", "sweep", add.ID, "of", r.Of, "cells", len(add.Cells), "repeats", r.Repeats)
-	return SubmitReply{Matrix: proto.MatrixRef{Name: add.Name, ID: add.ID}, Settled: reply.Settled, Index: reply.Index}, nil
+	c.log.Info("cells are recorded again", "sweep", reply.Matrix.ID, "of", r.Of, "cells", len(add.Cells), "repeats", r.Repeats)
+	return reply, nil
 }
 
 // repeatOf is the sweep that records cells again, without its id.

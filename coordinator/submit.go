@@ -39,6 +39,9 @@ type SubmitRequest struct {
 	// Again makes a sweep of its own even if the same matrix was submitted
 	// before: cells that failed are tried again, all others keep what they have.
 	Again bool
+	// Request is a key that the client makes up for this one request; empty for
+	// none. The same again counts once, also with Again; see registry.Submission.
+	Request string
 }
 
 // SubmitReply says what a submission came to.
@@ -57,11 +60,17 @@ type SubmitReply struct {
 
 // Submit expands a matrix and commits it as a sweep. Submitting the same matrix
 // twice gives the same sweep and changes nothing, unless it was cancelled in
-// between. It fails with matrix.Problems when the file is wrong, with a
+// between; the same request is one sweep whatever happens. It fails with matrix.Problems when the file is wrong, with a
 // RefusedError, and as Registry.Propose does; only the leader can do it.
 func (c *Coordinator) Submit(ctx context.Context, r SubmitRequest) (SubmitReply, error) {
 	if r.Origin != proto.OriginMeasured && r.Origin != proto.OriginSimulated {
 		return SubmitReply{}, &RefusedError{Why: fmt.Sprintf("a sweep is measured or simulated, not %q", r.Origin)}
+	}
+	if made := c.registry.View().Requested(r.Request); made != nil {
+		if made.Origin != r.Origin || made.Source != r.Source || !slices.Equal(made.Set, r.Set) {
+			return SubmitReply{}, otherRequest(made)
+		}
+		return c.made(made)
 	}
 	options := matrix.Options{Set: r.Set}
 	spec, err := matrix.Parse([]byte(r.Source), options)
@@ -82,24 +91,19 @@ func (c *Coordinator) Submit(ctx context.Context, r SubmitRequest) (SubmitReply,
 		return SubmitReply{}, err
 	}
 	sweep := registry.AddSweep{
-		ID: freeID(c.registry.View(), matrixID(r.Origin, expansion), r.Again), Name: expansion.Name, Origin: r.Origin,
+		ID: matrixID(r.Origin, expansion), Name: expansion.Name, Origin: r.Origin, Request: r.Request,
 		Search: expansion.Search, Source: r.Source, Set: slices.Clone(r.Set), Cells: expansion.Cells,
 	}
 	if expansion.Rollout != nil {
 		sweep.Rollout = &proto.Rollout{Policy: expansion.Rollout}
 	}
-	reply, err := c.propose(ctx, registry.Command{AddSweep: &sweep})
+	reply, err := c.add(ctx, sweep, r.Again)
 	if err != nil {
 		return SubmitReply{}, fmt.Errorf("submit matrix %s: %w", sweep.Name, err)
 	}
-	if reply.Refused != "" {
-		return SubmitReply{}, &RefusedError{Why: reply.Refused}
-	}
-	c.log.Info("matrix submitted", "sweep", sweep.ID, "origin", sweep.Origin, "new", reply.New, "known", reply.Known, "settled", reply.Settled)
-	return SubmitReply{
-		Matrix: proto.MatrixRef{Name: sweep.Name, ID: sweep.ID}, New: reply.New, Known: reply.Known, Settled: reply.Settled,
-		Notices: expansion.Notices, Index: reply.Index,
-	}, nil
+	reply.Notices = expansion.Notices
+	c.log.Info("matrix submitted", "sweep", reply.Matrix.ID, "origin", sweep.Origin, "new", reply.New, "known", reply.Known, "settled", reply.Settled)
+	return reply, nil
 }
 
 // matrixID names a submission by what it asks for, so that the same again is

@@ -10,6 +10,7 @@ import (
 
 	"github.com/oomfleet/oomfleet/matrix"
 	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/registry"
 	"github.com/oomfleet/oomfleet/queue"
 )
 
@@ -166,5 +167,99 @@ func TestSlug(t *testing.T) {
 		if got := slug(in); got != want {
 			t.Errorf("slug(%q) = %q, want %q", in, got, want)
 		}
+	}
+}
+
+// lost is a registry whose next answers to AddSweep are lost on the way after the
+// commit.
+func lost(n int) func(int, registry.Command) error {
+	return func(_ int, cmd registry.Command) error {
+		if cmd.AddSweep != nil && n > 0 {
+			n--
+			return registry.ErrUncertain
+		}
+		return nil
+	}
+}
+
+// TestRequestsCountOnce: a submission and a repeat whose answers were lost are
+// asked for again, and are what they were; another request is another one.
+func TestRequestsCountOnce(t *testing.T) {
+	f := newFleet(t)
+	c, _ := f.start()
+	f.agents(1, f.honest)
+	id := f.submit(c, "[64, 66]")
+	settled := f.settled(id)
+	submit := func(request, lengths string) (SubmitReply, error) {
+		return c.Submit(f.ctx, SubmitRequest{Source: source(lengths), Origin: proto.OriginMeasured, Again: true, Request: request})
+	}
+	repeat := func(request string, n int) (SubmitReply, error) {
+		return c.Repeat(f.ctx, RepeatRequest{Of: id, Cells: []proto.CellID{settled.Cells[0].ID}, Repeats: n, Request: request})
+	}
+	for what, ask := range map[string]func(string) (SubmitReply, error){
+		"submit": func(r string) (SubmitReply, error) { return submit("s"+r, "[64, 66]") },
+		"repeat": func(r string) (SubmitReply, error) { return repeat("r"+r, 2) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			before := len(f.registry.View().Sweeps)
+			f.registry.fail = lost(1)
+			if _, err := ask("1"); !errors.Is(err, registry.ErrUncertain) {
+				t.Fatalf("the answer was not lost: %v", err)
+			}
+			first, err := ask("1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := ask("1")
+			if err != nil || again.Matrix != first.Matrix || again.Settled+again.Known != first.Settled+first.Known {
+				t.Errorf("%+v, then %+v, %v", first, again, err)
+			}
+			if n := len(f.registry.View().Sweeps) - before; n != 1 {
+				t.Errorf("one request made %d sweeps", n)
+			}
+			other, err := ask("2")
+			if err != nil || other.Matrix.ID == first.Matrix.ID {
+				t.Errorf("another request: %+v, %v", other, err)
+			}
+		})
+	}
+	var refused *RefusedError
+	if _, err := submit("s1", "[64]"); !errors.As(err, &refused) || !strings.Contains(refused.Why, "one request only") {
+		t.Errorf("the key of another matrix: %v", err)
+	}
+	if _, err := repeat("r1", 3); !errors.As(err, &refused) || !strings.Contains(refused.Why, "one request only") {
+		t.Errorf("the key of another repeat: %v", err)
+	}
+	if _, err := repeat("s1", 2); !errors.As(err, &refused) {
+		t.Errorf("the key of a submission: %v", err)
+	}
+}
+
+// TestRequestsAtOnce: requests that took the same id for free make a sweep each.
+func TestRequestsAtOnce(t *testing.T) {
+	f := newFleet(t)
+	c, err := New(f.cfg, Deps{Registry: f.registry, Queue: f.queue, Traces: f.traces})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.submit(c, "[64]")
+	ask := func(request string) (proto.MatrixID, error) {
+		r, err := c.Submit(f.ctx, SubmitRequest{Source: source("[64]"), Origin: proto.OriginMeasured, Again: true, Request: request})
+		return r.Matrix.ID, err
+	}
+	var second proto.MatrixID
+	in := false
+	f.registry.fail = func(_ int, cmd registry.Command) error {
+		if !in {
+			in = true
+			f.registry.mu.Unlock() // the other request comes in between look and commit
+			second, err = ask("b")
+			f.registry.mu.Lock()
+		}
+		return nil
+	}
+	first, errFirst := ask("a")
+	if err != nil || errFirst != nil || first == second || len(f.registry.View().Sweeps) != 3 {
+		t.Errorf("%s and %s, %v %v", first, second, err, errFirst)
 	}
 }

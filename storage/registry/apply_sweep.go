@@ -13,6 +13,9 @@ func (m *Machine) addSweepLocked(cmd *AddSweep) Reply {
 		return Reply{Refused: why}
 	}
 	cells, ids := canonicalCells(cmd.Cells)
+	if reply, again := m.againLocked(cmd, ids); again {
+		return reply
+	}
 	if why := m.refuseRepeatLocked(cmd, ids); why != "" {
 		return Reply{Refused: why}
 	}
@@ -20,10 +23,12 @@ func (m *Machine) addSweepLocked(cmd *AddSweep) Reply {
 		if known.Origin != cmd.Origin || !slices.Equal(known.Cells, ids) {
 			return Reply{Refused: fmt.Sprintf("sweep %s exists with other cells: submit under another id", cmd.ID)}
 		}
-		return m.countCellsLocked(cmd.Origin, ids, nil)
+		reply := m.countCellsLocked(cmd.Origin, ids, nil)
+		reply.Sweep = cmd.ID
+		return reply
 	}
 	m.sweeps.put(cmd.ID, &Sweep{ID: cmd.ID, Name: cmd.Name, Origin: cmd.Origin, Search: cmd.Search, Source: cmd.Source,
-		Set: cmd.Set, Cells: ids, Submitted: m.appliedTime, Index: m.appliedIndex, Rollout: cmd.Rollout})
+		Set: cmd.Set, Cells: ids, Submission: Submission{m.appliedTime, m.appliedIndex, cmd.Request}, Rollout: cmd.Rollout})
 	created := make(map[proto.CellID]bool)
 	for i, cell := range cells {
 		key := Key{Origin: cmd.Origin, Cell: ids[i]}
@@ -37,7 +42,7 @@ func (m *Machine) addSweepLocked(cmd *AddSweep) Reply {
 		m.joinLocked(record, cmd)
 	}
 	reply := m.countCellsLocked(cmd.Origin, ids, created)
-	reply.Accepted = true
+	reply.Accepted, reply.Sweep = true, cmd.ID
 	return reply
 }
 
@@ -50,7 +55,7 @@ func refuseSweep(cmd *AddSweep) string {
 	case len(cmd.Cells) == 0:
 		return "a sweep needs at least one cell"
 	}
-	return ""
+	return refuseRequestKey(cmd.Request)
 }
 
 // canonicalCells sorts cells and leaves out doubles. Cells come sorted from the

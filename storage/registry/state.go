@@ -29,9 +29,8 @@ type Sweep struct {
 	Cancelled bool           `json:"cancelled,omitempty"`
 	// CancelledIndex is the raft index of the entry that cancelled it, else 0.
 	CancelledIndex uint64 `json:"cancelled_index,omitempty"`
-	// Submitted is the log entry's time, Index its raft index.
-	Submitted time.Time `json:"submitted"`
-	Index     uint64    `json:"index"`
+	// Submission is when and by what request the sweep was made.
+	Submission
 	// Rollout is what the sweep has to do with a new stack; nil for nothing.
 	Rollout *proto.Rollout `json:"rollout,omitempty"`
 }
