@@ -2,12 +2,13 @@ package raftnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
-	wal "github.com/hashicorp/raft-wal"
 )
 
 // disk is the log as raft gets it, watched: the first write that fails ends the
@@ -15,8 +16,10 @@ import (
 // every later one ("non-monotonic append") until it is opened again; and where
 // raft itself cannot write its term, it panics.
 type disk struct {
-	*wal.WAL
+	checkedLog
 	dir string
+
+	running atomic.Bool // raft has goroutines of its own, and none of ours
 
 	once   sync.Once
 	broken chan struct{} // closed when the node cannot go on
@@ -25,7 +28,7 @@ type disk struct {
 }
 
 func newDisk(s *store) *disk {
-	return &disk{WAL: s.log, dir: s.dir, broken: make(chan struct{}), ended: make(chan struct{})}
+	return &disk{checkedLog: s.log, dir: s.dir, broken: make(chan struct{}), ended: make(chan struct{})}
 }
 
 // breaks ends the node, because it cannot write.
@@ -52,9 +55,19 @@ func (d *disk) StoreLog(entry *raft.Log) error { return d.StoreLogs([]*raft.Log{
 
 // StoreLogs writes entries. Raft takes a failure well: a leader steps down.
 func (d *disk) StoreLogs(entries []*raft.Log) error {
-	err := d.WAL.StoreLogs(entries)
+	err := d.checkedLog.StoreLogs(entries)
 	if err != nil {
 		d.breaks(err)
+	}
+	return err
+}
+
+// GetLog reads an entry. Raft panics when one that it is to apply cannot be read;
+// its goroutine waits here instead, as in SetUint64. A start has read them all.
+func (d *disk) GetLog(index uint64, out *raft.Log) error {
+	err := d.checkedLog.GetLog(index, out)
+	if errors.Is(err, errRotten) && d.running.Load() {
+		d.unreadable(fmt.Errorf("%s is damaged: %w; start it again, and it says what to do", d.dir, err))
 	}
 	return err
 }

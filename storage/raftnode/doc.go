@@ -8,6 +8,7 @@
 //	DataDir/lock            held while a process uses the folder
 //	DataDir/log/            the log, with term and vote
 //	DataDir/snapshots/      the newest snapshots, at least two
+//	DataDir/reached         an entry that was committed; a shorter log was cut
 //	DataDir/addresses.json  what the configuration said of addresses, and when
 //
 // Ids are stable, addresses are not: of the addresses in Config.Servers and

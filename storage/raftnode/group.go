@@ -44,6 +44,7 @@ type group struct {
 	addresses *addresses
 	ended     chan struct{} // closed by Close
 	joined    chan struct{} // closed when the keeper has ended
+	reached   atomic.Uint64 // what noteReached has noted
 
 	mu       sync.Mutex // guards all below
 	contacts map[raft.ServerID]contact

@@ -45,6 +45,7 @@ func (n *Node) keep() {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			n.noteReached()
 			k.look(ctx)
 		}
 	}

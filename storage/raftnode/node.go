@@ -100,6 +100,7 @@ func (n *Node) start(logger hclog.Logger) error {
 		}
 		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
 	}
+	n.disk.running.Store(true)
 	n.raft = r
 	n.lead.start(r)
 	if err := n.compareServers(); err != nil {
@@ -241,6 +242,7 @@ func (n *Node) shutdown() error {
 	if !n.disk.isBroken() { // else raft may never answer it
 		<-n.group.joined
 	}
+	n.noteReached()
 	if servers, err := n.servers(); err == nil && n.raft.State() == raft.Leader && len(servers) > 1 && !n.disk.isBroken() {
 		if err := n.raft.LeadershipTransfer().Error(); err != nil {
 			n.logger.Info("leadership was not handed over; the others will elect", "error", err)

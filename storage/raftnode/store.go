@@ -22,7 +22,7 @@ type store struct {
 	dir       string
 	lock      *os.File
 	meta      *metadb.BoltMetaDB
-	log       *wal.WAL // raft's log and its stable store (term and vote)
+	log       checkedLog // raft's log and its stable store (term and vote)
 	snapshots *snapshots
 }
 
@@ -44,7 +44,7 @@ func openStore(dir string, logger hclog.Logger) (_ *store, err error) {
 	// The store of the log's metadata is ours to close: wal.Close leaves it
 	// open, and its lock would make the next open in this process wait for
 	// ever.
-	s.log, err = wal.Open(s.logDir(), wal.WithMetaStore(s.meta), wal.WithSegmentSize(segmentSize), wal.WithLogger(logger.Named("wal")))
+	s.log.WAL, err = wal.Open(s.logDir(), wal.WithMetaStore(s.meta), wal.WithSegmentSize(segmentSize), wal.WithLogger(logger.Named("wal")))
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
 		return nil, fmt.Errorf("open the log in %s, which needs %d MiB: free disk space: %w", s.logDir(), segmentSize>>20, err)
@@ -81,7 +81,7 @@ func lockFolder(dir string) (*os.File, error) {
 // close releases everything; parts that were never opened are skipped.
 func (s *store) close() error {
 	var errs []error
-	if s.log != nil {
+	if s.log.WAL != nil {
 		errs = append(errs, s.log.Close())
 	}
 	if s.lock != nil {
@@ -110,6 +110,9 @@ func (s *store) check() error {
 	}
 	if why := misfit(newest, first, term); why != "" {
 		return s.damaged(s.logDir(), errors.New(why))
+	}
+	if err := s.checkEntries(newest); err != nil {
+		return s.damaged(s.logDir(), err)
 	}
 	return nil
 }
@@ -176,10 +179,12 @@ func (s *store) damaged(file string, why error) error {
 	return fmt.Errorf("%s is damaged or does not fit the rest: %w\n"+
 		"Nothing was changed. To recover:\n"+
 		"  1. keep a copy of %s\n"+
-		"  2. if a cluster of other nodes is up and has a leader: empty %s and start again, the leader sends its state\n"+
-		"  3. if not, and a snapshot is what is damaged: move its folder out of %s and start again; the node goes on from\n"+
+		"  2. if the other coordinators have a leader: empty %s and start again, the leader sends its state\n"+
+		"  3. if others are whole, and too few for a leader: make the one with the longest log a cluster of its own, with\n"+
+		"     fleetctl cluster recover, and add this one to it with an empty folder and join: true\n"+
+		"  4. if not, and a snapshot is what is damaged: move its folder out of %s and start again; the node goes on from\n"+
 		"     the snapshot before it and the log behind that, and refuses if the two do not meet\n"+
-		"  4. else restore the folder from a backup", file, why, s.dir, s.dir, s.snapshotDir())
+		"  5. else empty %s, start again, and give it a backup with fleetctl cluster restore FILE", file, why, s.dir, s.dir, s.snapshotDir(), s.dir)
 }
 
 // snapshots shows raft the newest snapshot only. A start must fail when that
