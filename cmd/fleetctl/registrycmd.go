@@ -97,6 +97,9 @@ func readBackup(file []byte) (registry.View, error) {
 		return registry.View{}, errors.New("this is no backup of a registry")
 	}
 	view, err := registry.ReadBackup(unpacked)
+	if err == nil {
+		err = view.Whole()
+	}
 	switch {
 	case errors.Is(err, registry.ErrSnapshotVersion):
 		return view, errors.New("the backup was written by a newer version: use the build that wrote it or a newer one")

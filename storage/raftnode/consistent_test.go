@@ -156,6 +156,15 @@ func TestDamagedBackupChangesNothing(t *testing.T) {
 	if _, err := n.Restore(patient(t), bytes.NewReader(newer), true); !errors.Is(err, registry.ErrSnapshotVersion) {
 		t.Errorf("newer: %v", err)
 	}
+	torn := n.View()
+	torn.Sweeps = map[proto.MatrixID]*registry.Sweep{"s": {ID: "s", Origin: proto.OriginSimulated, Cells: []proto.CellID{"c"}}}
+	var whole bytes.Buffer
+	if err := torn.WriteBackup(&whole); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Restore(patient(t), &whole, true); !errors.Is(err, registry.ErrSnapshotDamaged) {
+		t.Errorf("without a record: %v", err)
+	}
 	if n.View().Hash() != before {
 		t.Error("the state is another one")
 	}

@@ -27,6 +27,9 @@ const restoreGap = 1000
 // the followers as a snapshot; proposals under way end with ErrUncertain.
 func (n *Node) Restore(ctx context.Context, from io.Reader, force bool) (registry.Restored, error) {
 	backup, err := registry.ReadBackup(from)
+	if err == nil {
+		err = backup.Whole()
+	}
 	if err != nil {
 		return registry.Restored{}, err
 	}

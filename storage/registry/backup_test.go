@@ -126,3 +126,37 @@ func TestSettledSweepIsNotCancelled(t *testing.T) {
 		}
 	}
 }
+
+// TestWholeBackups: a backup that is as somebody wrote it, and names what is not
+// in it, is not one to restore.
+func TestWholeBackups(t *testing.T) {
+	_, file := backedUp(t)
+	for name, c := range map[string]struct {
+		spoil func(v *View, s *Sweep, r *Record)
+		says  string
+	}{
+		"nothing":        {func(*View, *Sweep, *Record) {}, ""},
+		"no record":      {func(v *View, _ *Sweep, r *Record) { delete(v.Records, r.Key) }, "without a record"},
+		"no sweep":       {func(v *View, s *Sweep, _ *Record) { delete(v.Sweeps, s.ID) }, "that is not there"},
+		"imported sweep": {func(_ *View, s *Sweep, _ *Record) { s.Origin = proto.OriginImported }, "nothing else can be run"},
+		"outcome":        {func(_ *View, _ *Sweep, r *Record) { r.Runs[0].Outcome = "luck" }, `outcome "luck"`},
+		"state":          {func(_ *View, _ *Sweep, r *Record) { r.Settled.State = "done" }, `settled as "done"`},
+		"position":       {func(v *View, _ *Sweep, _ *Record) { v.AppliedIndex = 1 << 63 }, "entries long"},
+		"history":        {func(v *View, _ *Sweep, _ *Record) { v.History[GroupKey{Group: "g"}] = []*CoefficientSet{{}} }, "followed them"},
+		"coefficients":   {func(v *View, _ *Sweep, _ *Record) { v.Coefficients[GroupKey{Group: "g"}] = &CoefficientSet{} }, "no model"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, err := ReadBackup(bytes.NewReader(file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range v.Sweeps {
+				c.spoil(&v, s, v.Records[Key{Origin: s.Origin, Cell: s.Cells[0]}])
+				break
+			}
+			if err := v.Whole(); (err == nil) != (c.says == "") || err != nil && (!errors.Is(err, ErrSnapshotDamaged) || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%v, want %q", err, c.says)
+			}
+		})
+	}
+}

@@ -47,7 +47,7 @@ func EncodeCommand(c Command) ([]byte, error) {
 func DecodeCommand(data []byte) (Command, error) {
 	var c Command
 	if err := decodeStrict(data, &c); err != nil {
-		return Command{}, fmt.Errorf("decode command: %w", err)
+		return Command{}, fmt.Errorf("decode command: %.300w", err)
 	}
 	if err := c.Validate(); err != nil {
 		return Command{}, fmt.Errorf("decode command: %w", err)

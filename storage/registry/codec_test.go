@@ -54,6 +54,9 @@ func FuzzDecodeCommand(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := DecodeCommand(data)
 		if err != nil {
+			if text := err.Error(); len(text) > 2000 || strings.ContainsAny(text, "\n\r") {
+				t.Errorf("an error of %d bytes: %.300q", len(text), text)
+			}
 			return
 		}
 		first, err := EncodeCommand(c)

@@ -193,7 +193,7 @@ func readSnapshot(r io.Reader) (*Machine, error) {
 		}
 		var line snapshotLine
 		if err := decodeStrict(text, &line); err != nil {
-			return nil, damaged(number, err.Error())
+			return nil, damaged(number, fmt.Sprintf("%.300v", err))
 		}
 		if line.End == nil {
 			sum.Write(text)
@@ -228,7 +228,7 @@ func (m *Machine) readHeader(text []byte) error {
 	}
 	var header snapshotHeader
 	if err := decodeStrict(text, &header); err != nil {
-		return damaged(1, err.Error())
+		return damaged(1, fmt.Sprintf("%.300v", err))
 	}
 	m.appliedIndex, m.appliedTime, m.late, m.restored = header.AppliedIndex, header.AppliedTime, header.Late, header.Restored
 	return nil
