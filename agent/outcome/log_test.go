@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -200,6 +201,10 @@ func FuzzReadLog(f *testing.F) {
 		}
 		if got, want := show(l.Reading), show(Read(text)); len(text) < logPiece && l.Refusals < 2 && got != want {
 			t.Errorf("%q: %s, Read says %s", text, got, want)
+		}
+		again, err := ReadLog(iotest.HalfReader(strings.NewReader(text)))
+		if err != nil || !reflect.DeepEqual(again, l) {
+			t.Errorf("%q: in pieces %+v, whole %+v (%v)", text, again, l, err)
 		}
 	})
 }

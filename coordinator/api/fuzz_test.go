@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -19,22 +20,25 @@ import (
 // FuzzRequest: whatever is asked, with whatever body, the answer is a document or
 // a problem of ours, and the server never says that it failed by itself.
 func FuzzRequest(f *testing.F) {
-	for _, seed := range []struct{ method, path, body string }{
-		{"POST", "/v1/sweeps", `{"source":"apiVersion: oomfleet/v1\nname: t\n","origin":"simulated","set":["axes.seq_len=1"],"again":true}`},
-		{"POST", "/v1/sweeps/t-1/cancel", ``},
-		{"POST", "/v1/sweeps/t-1/repeat", `{"cells":["x"],"repeats":1}`},
-		{"POST", "/v1/coefficients", `{"coefficients":[{"origin":"imported","quota_kind":"allocator","target":"reserved","terms":[{"name":"weights","value":1}],"model":{}}]}`},
-		{"POST", "/v1/agents/gpu-1/drain", `{"within_seconds":60}`},
-		{"POST", "/v1/traces/collect", `{"keep_seconds":86400,"dry_run":true}`},
-		{"POST", "/v1/cluster/join", `{"id":"b","raft_addr":"h:1","api":"http://h:2"}`},
-		{"POST", "/v1/restore", `{"format":"oomfleet-registry","version":1}`},
-		{"GET", "/v1/quota?seq_len=300&batch=1&param=model%3Desmfold&env=A%3Db", ``},
-		{"GET", "/v1/quota/max-batch?quota_bytes=8589934592&seq_len=64", ``},
-		{"GET", "/v1/compare?after=new&margin_bytes=1", ``},
-		{"GET", "/v1/boundaries?at_least=3&limit=1&cursor=x", ``},
-		{"GET", "/v1/traces/0000000000000000000000000000000000000000000000000000000000000000", ``},
+	for _, seed := range []struct{ method, path, body, header string }{
+		{"POST", "/v1/sweeps", `{"source":"apiVersion: oomfleet/v1\nname: t\n","origin":"simulated","set":["axes.seq_len=1"],"again":true}`, ``},
+		{"POST", "/v1/sweeps/t-1/cancel", ``, ``},
+		{"POST", "/v1/sweeps/t-1/repeat", `{"cells":["x"],"repeats":1}`, ``},
+		{"POST", "/v1/coefficients", `{"coefficients":[{"origin":"imported","quota_kind":"allocator","target":"reserved","terms":[{"name":"weights","value":1}],"model":{}}]}`, ``},
+		{"POST", "/v1/agents/gpu-1/drain", `{"within_seconds":60}`, ``},
+		{"POST", "/v1/traces/collect", `{"keep_seconds":86400,"dry_run":true}`, ``},
+		{"POST", "/v1/cluster/join", `{"id":"b","raft_addr":"h:1","api":"http://h:2"}`, ``},
+		{"POST", "/v1/restore", `{"format":"oomfleet-registry","version":1}`, ``},
+		{"GET", "/v1/quota?seq_len=300&batch=1&param=model%3Desmfold&env=A%3Db", ``, ``},
+		{"GET", "/v1/quota/max-batch?quota_bytes=8589934592&seq_len=64", ``, ``},
+		{"GET", "/v1/compare?after=new&margin_bytes=1", ``, ``},
+		{"GET", "/v1/boundaries?at_least=3&limit=1&cursor=x", ``, ``},
+		{"GET", "/v1/traces/0000000000000000000000000000000000000000000000000000000000000000", ``, ``},
+		{"GET", "/v1/sweeps?consistent=true", ``, `0`},
+		{"GET", "/v1/programs?max_age=5s", ``, `18446744073709551615`},
+		{"GET", "/v1/watch?since=0&kinds=sweeps,%20programs", ``, `3`},
 	} {
-		f.Add(seed.method, seed.path, seed.body)
+		f.Add(seed.method, seed.path, seed.body, seed.header)
 	}
 	q, err := memq.New(memq.Config{})
 	if err != nil {
@@ -54,11 +58,18 @@ func FuzzRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Fuzz(func(t *testing.T, method, path, body string) {
-		if !strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/v1/watch") || strings.ContainsAny(path, " \t\r\n\x00") || method != "GET" && method != "POST" {
-			return // not what a server hands on, or an answer without an end
+	gone, leave := context.WithCancel(f.Context())
+	leave()
+	f.Fuzz(func(t *testing.T, method, path, body, header string) {
+		if !strings.HasPrefix(path, "/v1/") || strings.ContainsAny(path, " \t\r\n\x00") || method != "GET" && method != "POST" {
+			return // not what a server hands on
 		}
-		r, err := http.NewRequestWithContext(t.Context(), method, "http://n1", strings.NewReader(body))
+		// One who waits for a position, or watches, is gone at once: none comes.
+		ctx := t.Context()
+		if header != "" || strings.HasPrefix(path, "/v1/watch") {
+			ctx = gone
+		}
+		r, err := http.NewRequestWithContext(ctx, method, "http://n1", strings.NewReader(body))
 		if err != nil {
 			return
 		}
@@ -67,6 +78,11 @@ func FuzzRequest(f *testing.F) {
 		}
 		r.RequestURI = path
 		r.Header.Set("Content-Type", "application/json")
+		if header != "" {
+			r.Header.Set("Oomfleet-Min-Index", header)
+			r.Header.Set("Last-Event-ID", header)
+			r.Header.Set("Authorization", header)
+		}
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		var p api.Problem

@@ -40,8 +40,15 @@ func FuzzMessages(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, subject string, data []byte) {
 		m := message{subject: subject, data: data}
-		if task, err := (&delivery{msg: m}).Task(); err == nil && task.Validate() == nil && (task.CellID != task.Cell.ID() || task.Fence == 0) {
-			t.Errorf("taken: %+v", task)
+		if task, err := (&delivery{msg: m}).Task(); err == nil && task.Validate() == nil {
+			text, err := json.Marshal(task)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := (&delivery{msg: message{subject: subject, data: text}}).Task()
+			if err != nil || again.Validate() != nil || again.Cell.ID() != task.CellID || again.ID != task.ID || again.Fence != task.Fence || again.Quota != task.Quota {
+				t.Errorf("%+v comes back as %+v, %v", task, again, err)
+			}
 		}
 		if r, err := (&report{msg: m}).Result(); err == nil {
 			if own := resultSubject(r); subject != own && subject != resultPrefix+string(r.Stack.Pool(r.Origin)) && resultPrefix+subject != own && subject != string(r.Stack.Pool(r.Origin)) {

@@ -100,7 +100,7 @@ func checkSender(subject string, r proto.Result) error {
 	if pool == string(r.Stack.Pool(r.Origin)) && (!named || agent == string(r.Agent)) {
 		return nil
 	}
-	return fmt.Errorf("%w: the result of task %q names agent %q of pool %s and came from %q of pool %s",
+	return fmt.Errorf("%w: the result of task %.80q names agent %.80q of pool %.80s and came from %.80q of pool %.80s",
 		queue.ErrForeign, r.Task, r.Agent, r.Stack.Pool(r.Origin), agent, pool)
 }
 

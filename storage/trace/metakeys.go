@@ -112,7 +112,7 @@ func metaOf(kv map[string]string) (Meta, error) {
 		return strings.ToValidUTF8(value, "\ufffd") // as JSON has it, which some of them go into
 	}
 	if v := take(keyVersion); v != "" && v != strconv.Itoa(formatVersion) {
-		return Meta{}, fmt.Errorf("trace format version %q, this build reads %d", v, formatVersion)
+		return Meta{}, fmt.Errorf("trace format version %.40q, this build reads %d", v, formatVersion)
 	}
 	var m Meta
 	for key, amount := range m.amounts() {
