@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
 )
 
