@@ -56,7 +56,7 @@ func TestSimulatedProber(t *testing.T) {
 		Cell: esmfold, Boundary: 11_014 * proto.MiB, Tiny: 4 * proto.GiB,
 		BadEnv: map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "bogus:1"},
 		Hang:   test("hang"), Crash: test("crash"), Fork: test("fork"), Leave: test("leave"),
-		TimeoutSeconds: 60, HangSeconds: 1,
+		TimeoutSeconds: 60, HangSeconds: 3, // enough to fork on a busy machine
 	}, func(t *testing.T) Prober {
 		p, err := child.New(child.Config{
 			Guard:   []string{os.Args[0], roleGuard},
