@@ -20,6 +20,9 @@ func (s *sim) checkEnd() {
 	for until := s.now + drain; s.check.first == nil && s.now < until && !s.drained() && s.step(); {
 		continue
 	}
+	for until := s.now + aftermath; s.check.first == nil && s.now < until && s.step(); {
+		continue
+	}
 	if s.check.first != nil {
 		return
 	}
@@ -49,6 +52,15 @@ func (s *sim) checkQuiet(v registry.View) {
 	for _, rec := range v.Records {
 		for _, r := range rec.Runs {
 			passed[r.Task] = r.Kind == proto.TaskRecord && r.Outcome.Verdict() == proto.VerdictPass
+		}
+	}
+	for _, rec := range v.Records {
+		run := rec.Recording()
+		if run == nil {
+			continue
+		}
+		if set := v.Coefficients[registry.GroupOf(rec)]; set != nil && !slices.Contains(set.Evidence, run.Task) {
+			s.check.fail("lost", fmt.Sprintf("the coefficients of %s do not know the recording of %s", set.Key.Group, rec.Cell))
 		}
 	}
 	for _, set := range v.Coefficients {

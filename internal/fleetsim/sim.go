@@ -183,6 +183,8 @@ const (
 	patience = time.Hour
 	// drain is how long stragglers are waited for at the end.
 	drain = 5 * time.Minute
+	// aftermath is for what the leader still does once all is settled: fits.
+	aftermath = 30 * time.Second
 	// most bounds the events of a history: beyond, it turns in circles.
 	most = 400_000
 )
