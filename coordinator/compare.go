@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/oomfleet/oomfleet/allocator"
 	"github.com/oomfleet/oomfleet/coordinator/plan"
@@ -13,30 +14,34 @@ import (
 
 // compare holds a recording against what a program says of its cell, and returns
 // the doubt where they differ, else nil. A program that says nothing of the cell,
-// or that is not the family's any more, is left alone.
-func (d *duty) compare(ctx context.Context, r plan.Replay, events []allocator.Event) (*registry.SetProgram, error) {
+// or that is not the family's any more, is left alone. reordered: a cell that was
+// missed frees the same blocks in another order, which is its own doing.
+func (d *duty) compare(ctx context.Context, r plan.Replay, events []allocator.Event) (doubt *registry.SetProgram, reordered bool, err error) {
 	family, err := d.programs.get(ctx, r.Check)
 	switch {
 	case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrCorrupt), errors.Is(err, errProgram):
-		return nil, nil
+		return nil, false, nil
 	case err != nil:
-		return nil, fmt.Errorf("read program %s: %w", r.Check, err)
+		return nil, false, fmt.Errorf("read program %s: %w", r.Check, err)
 	}
 	said, err := family.Trace(r.Cell.SeqLen, r.Cell.Batch, r.Cell.ChunkSize)
 	if err != nil {
-		return nil, nil // outside its domain
+		return nil, false, nil // outside its domain
 	}
 	why := difference(said, events)
 	if why == "" {
-		return nil, nil
+		return nil, false, nil
+	}
+	if r.Missed && slices.Equal(allocated(said), allocated(events)) {
+		return nil, true, nil
 	}
 	key := registry.FamilyOf(r.Key.Origin, r.Cell)
 	p := d.registry.View().Programs[key]
 	if p == nil || p.Digest != r.Check || p.Stale != "" {
-		return nil, nil
+		return nil, false, nil
 	}
 	stale := fmt.Sprintf("the recording of %s is another program: %s", r.Cell, why)
-	return &registry.SetProgram{Family: key, Inputs: p.Inputs, Program: p.Digest, Domains: p.Domains, Tested: p.Tested, Stale: stale}, nil
+	return &registry.SetProgram{Family: key, Inputs: p.Inputs, Program: p.Digest, Domains: p.Domains, Tested: p.Tested, Stale: stale}, false, nil
 }
 
 // raise commits a doubt.
@@ -93,4 +98,9 @@ func requests(events []allocator.Event) []request {
 		}
 	}
 	return out
+}
+
+// allocated are the allocations alone.
+func allocated(events []allocator.Event) []request {
+	return slices.DeleteFunc(requests(events), func(r request) bool { return r.free })
 }

@@ -13,9 +13,26 @@ import (
 	"github.com/oomfleet/oomfleet/storage/trace"
 )
 
-// teach predicts from the trace of a probe that spoke against a prediction: the
-// program that this run shows, swept under the cell's settings.
+// teach predicts from the trace of a probe that spoke against a prediction. One
+// that was refused as predicted, only elsewhere, leaves what was said standing
+// where it shows no other program. Where it shows another order, that of a cell
+// which was not recorded, its beginning alone says too little.
 func (d *duty) teach(ctx context.Context, r plan.Replay) (proto.Prediction, error) {
+	p, err := d.taught(ctx, r)
+	l := r.Lesson
+	foreseen := l.Number == 1 && !l.Passed && l.Quota == l.Said.Boundary-r.Step
+	if err != nil || !foreseen {
+		return p, err
+	}
+	kind := p.Lesson.Kind
+	if kind == proto.LessonSame || p.Refused != "" && kind != proto.LessonOrder {
+		return proto.Prediction{Boundary: l.Said, Lesson: p.Lesson, Varies: r.Varies}, nil
+	}
+	return p, nil
+}
+
+// taught is the program that a probe's run shows, swept under the cell's settings.
+func (d *duty) taught(ctx context.Context, r plan.Replay) (proto.Prediction, error) {
 	l, lesson := r.Lesson, lessonOf(r)
 	run, why, err := d.capped(ctx, r.Trace.Digest)
 	if err != nil || why != "" {
@@ -39,6 +56,7 @@ func (d *duty) teach(ctx context.Context, r plan.Replay) (proto.Prediction, erro
 	switch {
 	case seen.kind == proto.LessonCaught:
 		p.Boundary = either(l.Said, p.Boundary, r.Step)
+		p.RefusedPeak = 0 // what it held before it was refused first counts too
 	case varies && l.Own && l.Number == 1 && l.Said.Boundary > p.Boundary.Boundary:
 		// Two runs of the cell, and the other one needs more.
 		p.Boundary = l.Said

@@ -90,6 +90,10 @@ func TestTeach(t *testing.T) {
 		{name: "a trace that does not end as the probe", probe: base, refused: true},
 		{name: "settings that are not modelled", probe: script{}.alloc(1, 30).oom(40), refused: true,
 			change: func(r *plan.Replay) { r.Cell.Env = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "foo:1"} }},
+		{name: "refused as said, with an extra block", probe: script{}.alloc(1, 30).alloc(9, 22).alloc(2, 40).oom(50), kind: proto.LessonExtra, boundary: 142 * mib, change: foreseen},
+		{name: "refused as said, on the same way", probe: script{}.alloc(1, 30).alloc(2, 40).oom(50), kind: proto.LessonSame, boundary: 120 * mib, change: foreseen},
+		{name: "refused as said, in another order", probe: script{}.alloc(1, 30).alloc(2, 40).alloc(3, 50).oom(40), kind: proto.LessonOrder, refused: true, change: foreseen},
+		{name: "refused as said, another program", probe: script{}.alloc(1, 31).alloc(2, 41).oom(51), boundary: 120 * mib, change: foreseen},
 		{name: "the store is down", probe: base, err: down},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -125,6 +129,9 @@ func TestTeach(t *testing.T) {
 		})
 	}
 }
+
+// foreseen makes the lesson that of a probe which was refused below the boundary.
+func foreseen(r *plan.Replay) { r.Lesson.Quota = 118 * proto.MiB }
 
 // passed makes the lesson that of a probe which passed.
 func passed(r *plan.Replay) { r.Lesson.Passed, r.Lesson.Quota = true, 118*proto.MiB }

@@ -81,9 +81,11 @@ func (d *duty) predict(ctx context.Context, r plan.Replay) (a answer, err error)
 		return answer{Prediction: proto.Prediction{Refused: why}}, err
 	}
 	if r.Check != "" {
-		if a.doubt, err = d.compare(ctx, r, events); err != nil {
+		var reordered bool
+		if a.doubt, reordered, err = d.compare(ctx, r, events); err != nil {
 			return answer{}, err
 		}
+		r.Varies = r.Varies || reordered
 	}
 	a.Prediction, err = d.predictByRecording(ctx, r, events)
 	return a, err
@@ -167,6 +169,12 @@ func sweep(ctx context.Context, program *allocator.Program, recorded allocator.S
 			FailBands: make([]proto.Band, 0, len(result.FailBands)), BandsKnown: true, LayoutSensitive: result.LayoutSensitive,
 		},
 		PeakAllocated: proto.Bytes(result.Uncapped.PeakAllocated), PeakReserved: proto.Bytes(result.Uncapped.PeakReserved),
+	}
+	if o.Kind != allocator.SweepDevice { // under others a run's own limit is not exactly known
+		refused := program.Replay(settings, allocator.ReplayOptions{Limit: allocator.Limit{Cap: int64(p.Boundary.Boundary - r.Step)}})
+		if refused.OOM {
+			p.RefusedPeak = proto.Bytes(refused.PeakAllocated)
+		}
 	}
 	for _, b := range result.FailBands {
 		p.FailBands = append(p.FailBands, proto.Band{From: proto.Bytes(b.From), To: proto.Bytes(b.To)})

@@ -46,6 +46,9 @@ func certify(rec *registry.Record, l ledger, lim limits) (s step, missed miss) {
 		case v != c.says:
 			return step{}, miss{at: a, seen: v, why: c.contradicted(b, l.tallies[a].last)}
 		}
+		if m := elsewhere(rec, l, c); m.why != "" {
+			return step{}, m
+		}
 	}
 	if failed := l.points().fails; len(failed) > 0 && failed[len(failed)-1] >= b && !varies(rec) {
 		at := aim{proto.TaskProbe, failed[len(failed)-1]}

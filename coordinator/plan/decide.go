@@ -143,7 +143,21 @@ func replayOf(rec *registry.Record, run *registry.Run, check proto.Digest) *Repl
 	return &Replay{
 		Key: rec.Key, Cell: rec.Cell, Trace: *run.Trace, Recorded: rec.Cell.AllocatorEnv(), Check: check,
 		Overhead: overhead, Step: gridOf(rec.Cell), Varies: varies(rec), Against: against,
+		Missed: missed(rec),
 	}
+}
+
+// missed reports whether a probe spoke against a borrowed prediction and no lesson
+// came of it.
+func missed(rec *registry.Record) bool {
+	p := rec.Prediction
+	switch {
+	case p == nil:
+		return false
+	case p.Lesson != nil:
+		return unusable(*p) != ""
+	}
+	return unusable(*p) == "" && !readLedger(rec).holds(p.Boundary)
 }
 
 // bisect searches with probes alone. why says why no prediction leads it; it is

@@ -27,12 +27,13 @@ var rewrite = flag.Bool("rewrite", false, "write what the histories give into th
 //	meters allocated=.. reserved=.. [process=..]
 //	notrace
 //	traces                    agents keep the traces of probes that do otherwise
+//	peak ALLOCATED            of probes from here on
 //	caught on|off             of probes that pass from here on
 //	next                      what Next wants; runs are issued, settlements committed
 //	run L512 record|QUOTA OUTCOME [why]
 //	torch VERSION             of the runs from here on
 //	build L=from-to [B=from-to] [partial] | more REASON | refused REASON
-//	predict L512 boundary=.. [lowest=..] [bands=a-b,c-d] [lesson=KIND] [varies] | refused REASON
+//	predict L512 boundary=.. [lowest=..] [bands=a-b,c-d] [peak=..] [lesson=KIND] [varies] | refused REASON
 //	                          answers the replay that Next wants of this cell
 //	stale L512 REASON         what its recording shows is not what the program says
 //	cancel ID
@@ -102,6 +103,8 @@ func (h *history) do(out *bytes.Buffer, words []string) error {
 		h.noTrace = true
 	case "traces":
 		h.traces = true
+	case "peak":
+		h.peak = mib(args[0])
 	case "caught":
 		h.caught = args[0] == "on"
 	case "meters":
@@ -187,7 +190,14 @@ func (h *history) show(out *bytes.Buffer) error {
 	name := func(k registry.Key) string { return nameOf(v.Records[k].Cell) }
 	var issues, replays, settles []string
 	for _, r := range a.Issue {
-		issues = append(issues, fmt.Sprintf("%s issue %s", name(r.Key), aim{r.Kind, r.Quota}))
+		row := fmt.Sprintf("%s issue %s", name(r.Key), aim{r.Kind, r.Quota})
+		if r.ExpectPeak > 0 {
+			row += fmt.Sprintf(", refused at a peak of %s", r.ExpectPeak)
+		}
+		if p := v.Records[r.Key].Prediction; r.Kind == proto.TaskProbe && r.Expect == "" && p != nil && p.RefusedPeak > 0 {
+			row += ", without a trace"
+		}
+		issues = append(issues, row)
 	}
 	for _, p := range a.Predict {
 		replays = append(replays, fmt.Sprintf("%s replay %s", name(p.Key), h.sourceOf(p)))
@@ -356,6 +366,7 @@ func (h *history) predict(args []string) error {
 		p.Refused = strings.Join(args[2:], " ")
 	} else {
 		v := values(args[1:])
+		p.RefusedPeak = mib(v["peak"])
 		p.Boundary = proto.Boundary{Boundary: mib(v["boundary"]), LowestPass: mib(v["boundary"]), BandsKnown: true}
 		if low := v["lowest"]; low != "" {
 			p.LowestPass = mib(low)

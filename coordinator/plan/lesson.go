@@ -72,17 +72,52 @@ func tracedProbe(rec *registry.Record, m miss) *registry.Run {
 	return nil
 }
 
-// expectation is what the prediction says of a probe, as a task carries it;
-// empty where a contradiction would teach nothing more.
-func expectation(rec *registry.Record, q proto.Bytes) proto.Expectation {
+// expectation is what the prediction says of a probe, as a task carries it: its
+// outcome and, of the refusal below the boundary, the peak. It is empty where a
+// contradiction would teach nothing more, and where none is likely: once the
+// refusal below the boundary was seen where replay has it, a cell that borrows
+// passes at the boundary without the cost of a trace, and where it does not after
+// all, it is recorded. The same where a lesson has said of the edge what was seen.
+func expectation(rec *registry.Record, q proto.Bytes) (proto.Expectation, proto.Bytes) {
 	p := rec.Prediction
+	edge := p.Boundary.Boundary - gridOf(rec.Cell)
 	switch {
 	case p.Lesson != nil && p.Lesson.Number >= maxLessons:
-		return ""
+		return "", 0
+	case q == p.Boundary.Boundary && rec.Recording() == nil && !varies(rec) && refusedAt(rec, edge, p.RefusedPeak):
+		return "", 0
+	case q == p.Boundary.Boundary && p.Lesson != nil && p.Lesson.Kind == proto.LessonCaught && readLedger(rec).verdict(aim{proto.TaskProbe, edge}) == fails:
+		return "", 0
 	case says(p.Boundary, q) == passes:
-		return proto.ExpectPass
+		return proto.ExpectPass, 0
+	case q == edge:
+		return proto.ExpectFail, p.RefusedPeak
 	}
-	return proto.ExpectFail
+	return proto.ExpectFail, 0
+}
+
+// refusedAt reports whether a probe at a quota was refused with this peak of
+// allocated bytes.
+func refusedAt(rec *registry.Record, q, peak proto.Bytes) bool {
+	return peak > 0 && slices.ContainsFunc(rec.Runs, func(r registry.Run) bool {
+		return r.Kind == proto.TaskProbe && r.Quota == q && r.Outcome.Verdict() == proto.VerdictFail &&
+			r.Meters.PeakAllocated != nil && *r.Meters.PeakAllocated == peak
+	})
+}
+
+// elsewhere is a refusal that was predicted and came at another place of the run
+// than replay has it; the zero value where none did, or it has been learned from.
+func elsewhere(rec *registry.Record, l ledger, c claim) miss {
+	a := aim{proto.TaskProbe, c.quota}
+	peak := rec.Prediction.RefusedPeak
+	if rec.Prediction.Lesson != nil || c.says != fails || c.quota != rec.Prediction.Boundary.Boundary-gridOf(rec.Cell) || peak == 0 || l.verdict(a) != fails {
+		return miss{}
+	}
+	m := miss{at: a, seen: fails, why: fmt.Sprintf("replay said boundary %s, and that a run at %s is refused with a peak of %s; it was refused with another", rec.Prediction.Boundary.Boundary, c.quota, peak)}
+	if refusedAt(rec, c.quota, peak) || learn(rec, m) == nil {
+		return miss{}
+	}
+	return m
 }
 
 // varies reports whether two runs of the cell were seen to differ in the order
@@ -91,8 +126,9 @@ func varies(rec *registry.Record) bool { return rec.Prediction != nil && rec.Pre
 
 // claimsOfRange is what is probed of a boundary that is one of a range: that it
 // passes (see twice), and that one run fails a little below it. A fail that was
-// seen there already will do, and where one run has passed at the edge itself,
-// any fail below. What was put together from two runs may be the boundary of
+// seen there already will do, and where one run has passed there, any fail below.
+// Without one, the lowest quota there is probed that is said to fail: one step
+// below the boundary most other runs pass. What was put together from two runs may be the boundary of
 // none: its edge has to be seen.
 func (l ledger) claimsOfRange(p proto.Prediction, lim limits) []claim {
 	claims := claimsOf(p.Boundary, proto.CertifyEdges, lim)
@@ -101,15 +137,23 @@ func (l ledger) claimsOfRange(p proto.Prediction, lim limits) []claim {
 	}
 	edge := p.Boundary.Boundary - lim.step
 	reach := edge - farStride*lim.step
-	if l.verdict(aim{proto.TaskProbe, edge}) == passes {
+	deep := max(reach+lim.step, lim.min) // farStride below the boundary
+	for says(p.Boundary, deep) == passes {
+		deep += lim.step // edge at last
+	}
+	if l.verdict(aim{proto.TaskProbe, edge}) == passes || l.verdict(aim{proto.TaskProbe, deep}) == passes {
 		reach = 0
 	}
+	claims = slices.DeleteFunc(claims, func(c claim) bool { return c.quota == edge })
 	for _, q := range l.points().fails {
 		if q >= reach && q <= edge {
-			return slices.DeleteFunc(claims, func(c claim) bool { return c.quota == edge })
+			return claims
 		}
 	}
-	return claims
+	if deep > edge { // all of the range's quotas pass
+		return claims
+	}
+	return slices.Insert(claims, 0, claim{deep, fails})
 }
 
 // twice is how many runs must agree on a pass where runs differ.

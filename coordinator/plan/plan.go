@@ -79,6 +79,10 @@ type Replay struct {
 	// none.
 	Varies  bool
 	Against proto.Digest
+	// Missed: a probe spoke against what was predicted of the cell before it was
+	// recorded, and its trace, if it left one, taught nothing. Then another order of frees than Check has is
+	// the cell's, whose runs differ, and none of the program's faults.
+	Missed bool
 	// Lesson is set when Trace is that of a probe under a quota: what that shows
 	// is to be added to what was predicted.
 	Lesson Lesson
@@ -117,7 +121,7 @@ func (a *Actions) add(rec *registry.Record, s step, seen uint64) {
 	for _, w := range s.wants {
 		r := registry.IssueRequest{Key: rec.Key, Kind: w.kind, Quota: w.quota, TimeoutSeconds: TimeoutSeconds(rec.Cell)}
 		if s.expects {
-			r.Expect = expectation(rec, w.quota)
+			r.Expect, r.ExpectPeak = expectation(rec, w.quota)
 		}
 		a.Issue = append(a.Issue, r)
 	}

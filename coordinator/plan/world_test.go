@@ -33,6 +33,8 @@ type world struct {
 	noTrace bool
 	// traces: agents keep the trace of a probe that does otherwise than expected.
 	traces bool
+	// peak is what probes have allocated at most; 0 = they do not say.
+	peak proto.Bytes
 	// caught: passing probes went on after a refusal.
 	caught bool
 }
@@ -92,7 +94,10 @@ func (w *world) finish(task proto.Task, o proto.Outcome, why string) {
 			r.Evidence.Trace = &proto.TraceRef{Digest: traceOf(task.Cell), Size: 1, Events: 1}
 		}
 	}
-	if task.Kind == proto.TaskProbe && w.traces && task.Teaches(o) {
+	if task.Kind == proto.TaskProbe && w.peak > 0 {
+		r.Evidence.Meters.PeakAllocated = &w.peak
+	}
+	if task.Kind == proto.TaskProbe && w.traces && task.Keeps(o, r.Evidence.Meters) {
 		r.Evidence.Trace = &proto.TraceRef{Digest: probeTraceOf(task), Size: 1, Events: 1}
 	}
 	if n := int64(1); task.Kind == proto.TaskProbe && w.caught && o.Verdict() == proto.VerdictPass {
