@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/oomfleet/oomfleet/allocator"
 	"github.com/oomfleet/oomfleet/coordinator/plan"
@@ -124,7 +125,9 @@ const (
 // may be no part of it: a loop that turns once does not show its body, and
 // small sizes take other kernels. So the cheapest are left out in turn as long
 // as one recording is to spare, which then tests the rest; the domain begins
-// behind them. more says that further recordings may help.
+// behind them. Where none of that gives one, the odd one may stand anywhere: a
+// cell whose runs differ in order records a run of its own. Then each but the longest
+// is left out alone, if one is to spare. more says that further recordings may help.
 func derive(ctx context.Context, recordings []allocator.Recording) (f *allocator.Family, more bool, err error) {
 	spare := spareWhole
 	if recordings[0].Chunk > 0 {
@@ -142,6 +145,14 @@ func derive(ctx context.Context, recordings []allocator.Recording) (f *allocator
 			err = failed // of all recordings: what a reader wants to know
 		}
 		more = more || errors.Is(failed, allocator.ErrTooFewTraces)
+	}
+	for odd := 1; odd < len(recordings)-1 && len(recordings) > spare; odd++ {
+		if ctx.Err() != nil {
+			return nil, false, ctx.Err()
+		}
+		if f, failed := allocator.BuildFamily(slices.Delete(slices.Clone(recordings), odd, odd+1)); failed == nil {
+			return f, false, nil
+		}
 	}
 	return nil, more || len(recordings) <= spare, err
 }

@@ -134,6 +134,7 @@ func TestDerive(t *testing.T) {
 		{name: "all alike", recordings: like(64, 66, 68, 72), from: 48},
 		{name: "the shortest is another program", recordings: append([]allocator.Recording{other(60)}, like(64, 66, 68, 72, 80)...), from: 48},
 		{name: "the shortest has another size", recordings: append([]allocator.Recording{odd(60)}, like(64, 66, 68, 72, 80)...), from: 48},
+		{name: "one of the others has another size", recordings: slices.Concat(like(60, 64), []allocator.Recording{odd(66)}, like(68, 72, 80)), from: 45},
 		{name: "no recording to spare", recordings: append([]allocator.Recording{other(60)}, like(64, 66, 68, 72)...), more: true},
 		{name: "the longest is another program", recordings: append(like(60, 64, 66, 68, 72, 80), other(90))},
 	} {
