@@ -180,6 +180,23 @@ func altered(t *testing.T, events []Event, how int, set Settings) {
 	}
 }
 
+// sizes are polynomials in length and batch.
+func (t *tape) sizes() (sizes []polynomial) {
+	for range 1 + t.next()%3 {
+		var p polynomial
+		for _, m := range basis(2, true) {
+			if c := t.next(); c%3 == 1 {
+				p.terms = append(p.terms, term{m, big.NewRat(int64(c)*16, 1)})
+			}
+		}
+		if len(p.terms) == 0 {
+			p.terms = []term{{monomial{1, 1}, big.NewRat(512, 1)}}
+		}
+		sizes = append(sizes, p)
+	}
+	return sizes
+}
+
 // FuzzBuild: programs are built from recordings or refused for a reason that has a
 // name; what is built gives its recordings back, survives being written, and
 // predicts for each cell of its domain a trace that passes its own check.
@@ -190,19 +207,7 @@ func FuzzBuild(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in := &tape{data}
 		chunk, alter := pick(in, 0, 16), in.next()
-		var sizes []polynomial
-		for range 1 + in.next()%3 {
-			var p polynomial
-			for _, m := range basis(2, true) {
-				if c := in.next(); c%3 == 1 {
-					p.terms = append(p.terms, term{m, big.NewRat(int64(c)*16, 1)})
-				}
-			}
-			if len(p.terms) == 0 {
-				p.terms = []term{{monomial{1, 1}, big.NewRat(512, 1)}}
-			}
-			sizes = append(sizes, p)
-		}
+		sizes := in.sizes()
 		steps := in.data[:min(len(in.data), 40)]
 		program := func(c cell) *Program {
 			b := builder{p: Program{oomAt: -1, streams: []int64{0}}}
@@ -253,40 +258,46 @@ func FuzzBuild(f *testing.F) {
 			}
 			return
 		}
-		text, err := json.Marshal(family)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again := &Family{}
-		if err := json.Unmarshal(text, again); err != nil {
-			t.Fatalf("what was written cannot be read: %v", err)
-		}
-		if second, err := json.Marshal(again); err != nil || string(second) != string(text) {
-			t.Errorf("it is written as %s and then as %s, %v", text, second, err)
-		}
-		for _, r := range recordings {
-			p, err := again.At(r.SeqLen, r.Batch, r.Chunk)
-			want, errWant := Compile(r.Events)
-			if err != nil || errWant != nil || !sameProgram(p, want) {
-				t.Errorf("L%d B%d is not its recording: %v, %v", r.SeqLen, r.Batch, err, errWant)
-			}
-		}
-		for _, l := range []int{32, 40, 96, 128, 1 << 20} {
-			events, err := again.Trace(l, 1, chunk)
-			if err != nil {
-				if !errors.Is(err, ErrOutOfDomain) {
-					t.Errorf("L%d: %v", l, err)
-				}
-				continue
-			}
-			if len(events) > 20_000 {
-				continue
-			}
-			if check, err := SelfCheck(events, Settings{}); err != nil || check.Mismatches > 0 {
-				t.Errorf("L%d: the predicted trace fails its check: %+v, %v", l, check, err)
-			}
-		}
+		givesBack(t, family, recordings)
 	})
+}
+
+// givesBack holds a family to its recordings, its own text, and what it predicts.
+func givesBack(t *testing.T, family *Family, recordings []Recording) {
+	t.Helper()
+	text, err := json.Marshal(family)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := &Family{}
+	if err := json.Unmarshal(text, again); err != nil {
+		t.Fatalf("what was written cannot be read: %v", err)
+	}
+	if second, err := json.Marshal(again); err != nil || string(second) != string(text) {
+		t.Errorf("it is written as %s and then as %s, %v", text, second, err)
+	}
+	for _, r := range recordings {
+		p, err := again.At(r.SeqLen, r.Batch, r.Chunk)
+		want, errWant := Compile(r.Events)
+		if err != nil || errWant != nil || !sameProgram(p, want) {
+			t.Errorf("L%d B%d is not its recording: %v, %v", r.SeqLen, r.Batch, err, errWant)
+		}
+	}
+	for _, l := range []int{32, 40, 96, 128, 1 << 20} {
+		events, err := again.Trace(l, 1, recordings[0].Chunk)
+		if err != nil {
+			if !errors.Is(err, ErrOutOfDomain) {
+				t.Errorf("L%d: %v", l, err)
+			}
+			continue
+		}
+		if len(events) > 20_000 {
+			continue
+		}
+		if check, err := SelfCheck(events, Settings{}); err != nil || check.Mismatches > 0 {
+			t.Errorf("L%d: the predicted trace fails its check: %+v, %v", l, check, err)
+		}
+	}
 }
 
 // sameProgram is whether two programs allocate and free the same.
