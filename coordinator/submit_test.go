@@ -10,8 +10,8 @@ import (
 
 	"github.com/oomfleet/oomfleet/matrix"
 	"github.com/oomfleet/oomfleet/proto"
-	"github.com/oomfleet/oomfleet/storage/registry"
 	"github.com/oomfleet/oomfleet/queue"
+	"github.com/oomfleet/oomfleet/storage/registry"
 )
 
 func TestSubmit(t *testing.T) {

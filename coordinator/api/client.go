@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -51,9 +52,13 @@ func NewClient(servers string) (*Client, error) {
 	return c, nil
 }
 
-// Submit submits a matrix.
+// Submit submits a matrix. It counts once: where an answer is lost, the same is
+// asked again for a while, under a key that is made up here unless s has one.
 func (c *Client) Submit(ctx context.Context, s Submission) (coordinator.SubmitReply, error) {
-	return ask[coordinator.SubmitReply](ctx, c, http.MethodPost, "/v1/sweeps", s)
+	s.Request = cmp.Or(s.Request, newRequest())
+	return surely(ctx, func() (coordinator.SubmitReply, error) {
+		return ask[coordinator.SubmitReply](ctx, c, http.MethodPost, "/v1/sweeps", s)
+	})
 }
 
 // Sweep reads where a sweep stands.

@@ -39,6 +39,8 @@ type unreachedError struct {
 	base string
 	why  string
 	err  error // may be nil
+	// sent is whether the request may have arrived.
+	sent bool
 }
 
 func (e *unreachedError) Error() string {
@@ -141,9 +143,9 @@ func (c *Client) send(parent context.Context, base string, r request) (*http.Res
 		case parent.Err() != nil:
 			return nil, fmt.Errorf("ask the coordinator at %s: %w", base, parent.Err())
 		case silent:
-			return nil, &unreachedError{base, "it takes connections and says nothing; is it stopped, or something else?", errSilent}
+			return nil, &unreachedError{base, "it takes connections and says nothing; is it stopped, or something else?", errSilent, true}
 		}
-		return nil, &unreachedError{base, fmt.Sprintf("is it running? (%v)", errors.Unwrap(err)), err}
+		return nil, &unreachedError{base, fmt.Sprintf("is it running? (%v)", errors.Unwrap(err)), err, !refused(err)}
 	}
 	answer.Body = &cancelBody{answer.Body, func() { cancel(nil) }}
 	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
@@ -195,5 +197,5 @@ func refusal(answer *http.Response, base string) error {
 		p.Code, p.Message = CodeUnavailable, fmt.Sprintf("what answers at %s says %s, and not as a coordinator does", base, answer.Status)
 		return p
 	}
-	return &unreachedError{base, fmt.Sprintf("what answers there says %s, and its answer is not the document that was asked for; is the address right?", answer.Status), nil}
+	return &unreachedError{base, fmt.Sprintf("what answers there says %s, and its answer is not the document that was asked for; is the address right?", answer.Status), nil, false}
 }

@@ -57,7 +57,7 @@ func problem(status int, code, message string) *Problem {
 
 // uncertain is the answer to a write whose fate nobody knows.
 func uncertain() *Problem {
-	return problem(http.StatusServiceUnavailable, CodeUncertain, "the leader was lost on the way, so this may or may not have been done; do the same again, which is harmless")
+	return problem(http.StatusServiceUnavailable, CodeUncertain, "the leader was lost on the way, so this may or may not have been done; the same request again is harmless, and a new one that is to be a sweep of its own is not: look at matrix list first")
 }
 
 // problemOf turns an error of the packages below into an answer; what is not

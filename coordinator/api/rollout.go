@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ type Repeater interface {
 type Repetition struct {
 	Cells   []proto.CellID `json:"cells" minItems:"1"`
 	Repeats int            `json:"repeats" minimum:"1" maximum:"20"`
+	// Request makes the same again harmless.
+	Request string `json:"request,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]+$" doc:"a key that the client makes up for this one request; the same again counts once"`
 }
 
 // SweepComparison is a comparison of two sweeps, and where it stands.
@@ -65,7 +68,7 @@ func (s *server) registerRollout(h huma.API) {
 			if !ok {
 				return nil, problem(http.StatusServiceUnavailable, CodeUnavailable, "this coordinator cannot record cells again")
 			}
-			reply, err := again.Repeat(ctx, coordinator.RepeatRequest{Of: proto.MatrixID(in.ID), Cells: in.Body.Cells, Repeats: in.Body.Repeats})
+			reply, err := again.Repeat(ctx, coordinator.RepeatRequest{Of: proto.MatrixID(in.ID), Cells: in.Body.Cells, Repeats: in.Body.Repeats, Request: in.Body.Request})
 			if err != nil {
 				return nil, s.problemOf(err)
 			}
@@ -99,7 +102,10 @@ func (c *Client) CompareSweeps(ctx context.Context, question url.Values) (SweepC
 	return ask[SweepComparison](ctx, c, http.MethodGet, "/v1/compare?"+question.Encode(), nil)
 }
 
-// Repeat records settled cells again.
+// Repeat records settled cells again. It counts once: see Submit.
 func (c *Client) Repeat(ctx context.Context, of proto.MatrixID, r Repetition) (coordinator.SubmitReply, error) {
-	return ask[coordinator.SubmitReply](ctx, c, http.MethodPost, "/v1/sweeps/"+url.PathEscape(string(of))+"/repeat", r)
+	r.Request = cmp.Or(r.Request, newRequest())
+	return surely(ctx, func() (coordinator.SubmitReply, error) {
+		return ask[coordinator.SubmitReply](ctx, c, http.MethodPost, "/v1/sweeps/"+url.PathEscape(string(of))+"/repeat", r)
+	})
 }

@@ -24,6 +24,7 @@ func TestWire(t *testing.T) {
 	wiretest.Check(t, []wiretest.Document{
 		wiretest.Lenient[api.Submission]("submission.json", w),
 		wiretest.Lenient[coordinator.SubmitReply]("submit_reply.json", w),
+		wiretest.Lenient[api.Repetition]("repetition.json", w),
 		wiretest.Lenient[api.SweepList]("sweeps.json", w),
 		wiretest.Lenient[api.SweepReport]("sweep.json", w),
 		wiretest.Lenient[api.Cancelled]("cancelled.json", w),

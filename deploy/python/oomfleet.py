@@ -17,6 +17,8 @@ import hashlib
 import ipaddress
 import json
 import os
+import secrets
+import socket
 import ssl
 import sys
 import time
@@ -38,11 +40,13 @@ class Refused(Exception):
     code is a coordinator's (docs/api.md lists them), or "unreached" where none
     answered, "bad_access" for a token or CA file that cannot be used, and
     "bad_trace" for a download that is not what its digest says. status is the
-    HTTP status, 0 without one; details are a matrix file's problems."""
+    HTTP status, 0 without one; details are a matrix file's problems. lost is
+    whether what was asked may have been done all the same."""
 
-    def __init__(self, code: str, sentence: str, status: int = 0, details: Optional[List[Document]] = None):
+    def __init__(self, code: str, sentence: str, status: int = 0, details: Optional[List[Document]] = None, lost: bool = False):
         super().__init__(sentence)
         self.code, self.sentence, self.status, self.details = code, sentence, status, details or []
+        self.lost = lost or code == "uncertain" or status in (502, 504)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -157,9 +161,10 @@ class Fleet:
 
     # Sweeps.
 
-    def submit(self, source: str, set: Sequence[str] = (), origin: str = "measured", again: bool = False) -> Document:
-        """Submit a matrix file's text; set overrides keys of it, like axes.seq_len=128,256."""
-        return self._post("/v1/sweeps", {"source": source, "set": list(set), "origin": origin, "again": again})
+    def submit(self, source: str, set: Sequence[str] = (), origin: str = "measured", again: bool = False, request: str = "") -> Document:
+        """Submit a matrix file's text; set overrides keys of it, like axes.seq_len=128,256. It counts once: where an answer
+        is lost the same is asked again for a while, under the key request, which is made up here unless it is given."""
+        return self._surely("/v1/sweeps", {"source": source, "set": list(set), "origin": origin, "again": again}, request)
 
     def sweeps(self, **fresh: Any) -> Document:
         """All sweeps."""
@@ -173,9 +178,9 @@ class Fleet:
         """Cancel a sweep."""
         return self._post(f"/v1/sweeps/{_quote(id)}/cancel", None)
 
-    def repeat(self, id: str, cells: Sequence[str], repeats: int = 1) -> Document:
-        """Record settled cells of a sweep again."""
-        return self._post(f"/v1/sweeps/{_quote(id)}/repeat", {"cells": list(cells), "repeats": repeats})
+    def repeat(self, id: str, cells: Sequence[str], repeats: int = 1, request: str = "") -> Document:
+        """Record settled cells of a sweep again. It counts once, as submit does."""
+        return self._surely(f"/v1/sweeps/{_quote(id)}/repeat", {"cells": list(cells), "repeats": repeats}, request)
 
     # Traces.
 
@@ -244,6 +249,20 @@ class Fleet:
     def _post(self, path: str, document: Optional[Document]) -> Document:
         return self._ask("POST", path, None if document is None else json.dumps(document).encode())
 
+    def _surely(self, path: str, document: Document, request: str) -> Document:
+        """A write that nobody knows the fate of is asked again under its key, which makes all of them one."""
+        document["request"] = request or secrets.token_hex(16)
+        lost, began, wait = False, time.monotonic(), 0.2
+        while True:
+            try:
+                return self._post(path, document)
+            except Refused as e:
+                lost = lost or e.lost
+                if not lost or 0 < e.status < 500 or wait > 4 or time.monotonic() - began > 10:
+                    raise
+            time.sleep(wait)
+            wait *= 2
+
     def _ask(self, method: str, path: str, body: Optional[bytes] = None, accept: str = "application/json", last: str = "") -> Any:
         """Try the servers in turn. What one refuses all refuse; one that cannot answer is passed over."""
         failed: List[Refused] = []
@@ -260,7 +279,7 @@ class Fleet:
             self._first = n
             return answer
         failed.sort(key=lambda e: e.code == "unreached")  # a coordinator's own word comes first
-        raise Refused(failed[0].code, "; ".join(e.sentence for e in failed), failed[0].status, failed[0].details)
+        raise Refused(failed[0].code, "; ".join(e.sentence for e in failed), failed[0].status, failed[0].details, any(e.lost for e in failed))
 
     def _send(self, url: str, method: str, body: Optional[bytes], accept: str, last: str) -> Any:
         headers = {"Content-Type": "application/json"} if body is not None else {}
@@ -290,7 +309,8 @@ class Fleet:
             with e:
                 raise _problem(base, e.code, e.read(1 << 20)) from None
         except (OSError, HTTPException, ValueError) as e:
-            raise Refused("unreached", f"no coordinator answers at {base}: is it running? ({getattr(e, 'reason', e)})") from None
+            never = isinstance(getattr(e, "reason", e), (ConnectionRefusedError, socket.gaierror))
+            raise Refused("unreached", f"no coordinator answers at {base}: is it running? ({getattr(e, 'reason', e)})", lost=not never) from None
 
     def _alive(self, opener: urllib.request.OpenerDirector, base: str) -> None:
         """A server that is stopped takes connections and says nothing: with others to ask, a short wait finds out,
