@@ -38,14 +38,15 @@ func runnerEnv(environ, extra []string) []string {
 // agent. A matrix that sets one is refused when it is submitted; this is for a
 // task that came another way.
 func agentsOwn(name string) bool {
-	for _, prefix := range []string{"LD_", "PYTHON", "OOMFLEET_", "NATS_", "AWS_", "CUDA_MPS_"} {
+	for _, prefix := range []string{"LD_", "PYTHON", "OPENSSL_", "OOMFLEET_", "NATS_", "AWS_", "CUDA_MPS_"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
 	}
 	switch name {
 	case "PATH", "HOME", "TMPDIR", "SHELL", "BASH_ENV", "ENV", "IFS", "GCONV_PATH", "GLIBC_TUNABLES", "VIRTUAL_ENV",
-		"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES":
+		"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NCCL_NET_PLUGIN",
+		"TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_COREDUMP_FILE":
 		return true
 	}
 	return false

@@ -44,6 +44,7 @@ func TestCellCannotReachOut(t *testing.T) {
 	for _, env := range []map[string]string{
 		{"LD_PRELOAD": "/tmp/x.so"}, {"LD_LIBRARY_PATH": "/tmp"}, {"PATH": "/tmp"}, {"PYTHONPATH": "/tmp"}, {"PYTHONSTARTUP": "/tmp/x.py"},
 		{"BASH_ENV": "/tmp/x"}, {"HOME": "/tmp"}, {"TMPDIR": "/tmp"}, {"OOMFLEET_CARD": "GPU-2"}, {"OOMFLEET_WORKLOADS": "/tmp"}, {"AWS_PROFILE": "x"},
+		{"OPENSSL_CONF": "/tmp/x"}, {"TRITON_CACHE_DIR": "/tmp"}, {"TORCH_EXTENSIONS_DIR": "/tmp"}, {"NCCL_NET_PLUGIN": "/tmp/x.so"}, {"CUDA_COREDUMP_FILE": "/etc/x"},
 		{"CUDA_VISIBLE_DEVICES": "1"}, {"CUDA_INJECTION64_PATH": "/tmp/x.so"}, {"A=B": "c"}, {"": "x"}, {"A": "b\x00LD_PRELOAD=/tmp/x.so"},
 		{"PYTORCH_CUDA_ALLOC_CONF": "a", "LD_AUDIT": "x"},
 	} {
