@@ -33,8 +33,15 @@ check: ## what CI runs: formatting, then `test`
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "run gofmt -w on:" $$unformatted >&2; exit 1; fi
 	@$(MAKE) --no-print-directory test
 
-race: ## every test under the race detector; needs a C compiler
-	CGO_ENABLED=1 go test -race $(TESTFLAGS) ./...
+# Also what tests start: they start themselves again, or a program that they
+# build with the detector. Such processes write their reports beside each other,
+# whoever reads their output and however they end; a report fails the run. Hence
+# no result comes from the cache.
+race: ## every test, and each process that tests start, under the race detector; needs a C compiler
+	@reports=$$(mktemp -d); trap 'rm -rf "$$reports"' EXIT; code=0; \
+	CGO_ENABLED=1 GORACE="log_path=$$reports/race" go test -race -count=1 $(TESTFLAGS) ./... || code=$$?; \
+	for report in "$$reports"/race.*; do [ -e "$$report" ] || continue; code=1; cat "$$report"; done; \
+	exit $$code
 
 fuzz: ## every fuzz target for FUZZTIME (10s), FUZZJOBS (2) at a time; also FUZZ=name
 	@.ci/fuzz $(FUZZTIME) $(FUZZJOBS) '$(or $(FUZZ),.)'
