@@ -38,19 +38,35 @@ func (a *app) coefficientsCommand() *cobra.Command {
 	return c
 }
 
-// formulaTable shows, under each group's name, one line a target: the sum of its
-// terms. L is the sequence length, B the batch.
-func formulaTable(w io.Writer, all []proto.Coefficients) error {
-	t := newTable(w, "COEFFICIENTS", "RESIDUAL", "LENGTHS", "BATCHES", "BYTES = SUM OF")
-	group := ""
-	for _, c := range all {
-		if name := groupName(c.Group) + c.Group.GPU + string(c.QuotaKind); name != group {
-			group = name
-			fmt.Fprintln(t.w, groupName(c.Group)) // a line without cells belongs to no column
-		}
-		t.formula(c, 80, fmt.Sprintf("%.2f %%", 100*c.ResidualMaxRel), span(c.Domain.SeqLen), span(c.Domain.Batch))
+// groups calls do for each group's coefficients, under a line that names it.
+func groups(w io.Writer, all []proto.Coefficients, do func(*table, proto.Coefficients), header ...string) error {
+	name := func(c proto.Coefficients) string {
+		return fmt.Sprintf("%s (%s, %s quotas)", groupName(c.Group), c.Origin, c.QuotaKind)
 	}
-	return t.flush()
+	for start := 0; start < len(all); {
+		end := start
+		t := newTable(w)
+		fmt.Fprintln(w, name(all[start]))
+		t.row(header...)
+		for ; end < len(all) && name(all[end]) == name(all[start]); end++ {
+			do(t, all[end])
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+		if start = end; start < len(all) {
+			fmt.Fprintln(w)
+		}
+	}
+	return nil
+}
+
+// formulaTable shows for each group one line a target: the sum of its terms. L is
+// the sequence length, B the batch.
+func formulaTable(w io.Writer, all []proto.Coefficients) error {
+	return groups(w, all, func(t *table, c proto.Coefficients) {
+		t.formula(c, 64, fmt.Sprintf("%.2f %%", 100*c.ResidualMaxRel), span(c.Domain.SeqLen), span(c.Domain.Batch))
+	}, "  TARGET", "WORST RESIDUAL", "LENGTHS", "BATCHES", "BYTES = SUM OF")
 }
 
 // formula adds a target's line, and as many more as its terms need; width is how
@@ -95,20 +111,19 @@ func formulaTerm(t proto.Term) string {
 	return strconv.FormatFloat(t.Value, 'g', 5, 64) + "*" + variable
 }
 
-// coefficientTable shows each term of each group and target with its interval.
+// coefficientTable shows each term of each group and target with its interval,
+// which is in the value's unit.
 func coefficientTable(w io.Writer, all []proto.Coefficients) error {
-	t := newTable(w, "GROUP", "ORIGIN", "TARGET", "TERM", "VALUE", "INTERVAL", "WORST RESIDUAL")
-	for _, c := range all {
-		for i, term := range c.Terms {
-			residual := ""
-			if i == 0 {
-				residual = fmt.Sprintf("%.2f %%", 100*c.ResidualMaxRel)
-			}
-			t.row(groupName(c.Group), string(c.Origin), c.Target, term.Name, termValue(term.Value, term.Unit),
-				termValue(term.Lo, term.Unit)+" .. "+termValue(term.Hi, term.Unit), residual)
+	return groups(w, all, func(t *table, c proto.Coefficients) {
+		target, residual := "  "+c.Target, fmt.Sprintf("%.2f %%", 100*c.ResidualMaxRel)
+		for _, term := range c.Terms {
+			value, unit := termValue(term.Value, term.Unit)
+			lo, _ := termValue(term.Lo, term.Unit)
+			hi, _ := termValue(term.Hi, term.Unit)
+			t.row(target, residual, term.Name, value, lo+" .. "+hi, unit)
+			target, residual = " ", " "
 		}
-	}
-	return t.flush()
+	}, "  TARGET", "WORST RESIDUAL", "TERM", "VALUE", "INTERVAL", "UNIT")
 }
 
 func groupName(g proto.Group) string {
@@ -123,9 +138,9 @@ func groupName(g proto.Group) string {
 }
 
 // termValue shows a constant in MiB, and a factor in bytes per unit.
-func termValue(v float64, unit string) string {
+func termValue(v float64, unit string) (value, shown string) {
 	if unit == "bytes" {
-		return strconv.FormatFloat(v/(1<<20), 'f', 1, 64) + " MiB"
+		return strconv.FormatFloat(v/(1<<20), 'f', 1, 64), "MiB"
 	}
-	return strconv.FormatFloat(v, 'g', 5, 64) + " " + unit
+	return strconv.FormatFloat(v, 'g', 5, 64), unit
 }

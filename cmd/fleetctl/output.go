@@ -21,14 +21,16 @@ func writeJSON(w io.Writer, v any) error {
 	return nil
 }
 
-// table writes rows under a header in aligned columns.
+// table writes rows in aligned columns, under a header where there is one.
 type table struct {
 	w *tabwriter.Writer
 }
 
 func newTable(w io.Writer, header ...string) *table {
 	t := &table{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)}
-	t.row(header...)
+	if len(header) > 0 {
+		t.row(header...)
+	}
 	return t
 }
 
@@ -42,6 +44,17 @@ func (t *table) row(cells ...string) {
 }
 
 func (t *table) flush() error { return t.w.Flush() }
+
+// fieldWidth is how much of a line a value beside its name may take.
+const fieldWidth = 104
+
+// field writes a value beside its name, in as many lines as it takes.
+func (t *table) field(name, text string) {
+	for line := range strings.SplitSeq(wrap(text, fieldWidth), "\n") {
+		t.row(name, line)
+		name = " "
+	}
+}
 
 // screenWidth is how many columns a table or a note may take.
 const screenWidth = 120

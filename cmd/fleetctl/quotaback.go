@@ -80,7 +80,7 @@ func writeLargest(w io.Writer, r api.Largest) error {
 		largest += fmt.Sprintf(" of those that are known; %s of the quota are left", mib(r.Quota-r.At.Quota))
 	}
 	t := newTable(w, "largest "+name, largest)
-	t.row("of", titleOf(r.At))
+	t.field("of", titleOf(r.At))
 	t.row("needs", fmt.Sprintf("%s of %s", mib(r.At.Quota), mib(r.Quota)))
 	t.row("evidence", basisText(r.At))
 	if r.At.Risk != nil {
@@ -126,7 +126,7 @@ pays for its own CUDA context and modules, which an allocator quota does not cou
 				return writeJSON(a.out, r)
 			}
 			t := newTable(a.out, "replicas", fmt.Sprint(r.Replicas))
-			t.row("of", titleOf(r.At))
+			t.field("of", titleOf(r.At))
 			t.row("each takes", fmt.Sprintf("%s of the card", mib(r.Each)))
 			t.row("quota of each", fmt.Sprintf("%s (%s)", mib(r.At.Quota), r.At.QuotaKind))
 			t.row("card", mib(r.Card))
@@ -185,7 +185,13 @@ matrix diff says.`,
 }
 
 func writeComparison(w io.Writer, r api.QuotaComparison) error {
-	fmt.Fprintf(w, "A  %s\nB  %s\n\n", titleOf(r.A), titleOf(r.B))
+	sides := newTable(w)
+	sides.field("A", titleOf(r.A))
+	sides.field("B", titleOf(r.B))
+	if err := sides.flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
 	t := newTable(w, " ", "A", "B", "B - A")
 	t.row("ask for", mib(r.A.Quota), mib(r.B.Quota), moved(r.Difference))
 	t.row("survive", mib(r.A.Survive), mib(r.B.Survive), moved(r.Survive))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 
 	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/coordinator/quota"
@@ -12,23 +13,28 @@ import (
 
 // writeRecommendation shows an answer with all that it rests on.
 func writeRecommendation(w io.Writer, r api.Recommendation) error {
-	fmt.Fprintln(w, titleOf(r))
+	if err := writeNote(w, "", titleOf(r)); err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
 	fmt.Fprintln(w)
 	t := newTable(w, "ask for", mib(r.Quota))
 	t.row("survive", mib(r.Survive))
 	if r.Predicted > 0 {
 		t.row("expected", mib(r.Predicted))
 	}
-	t.row("margin", r.MarginWhy)
+	t.field("margin", r.MarginWhy)
 	noRetry := "unknown"
 	if r.NoRetry != nil {
 		noRetry = mib(*r.NoRetry) + " (from here on the allocator never flushes and tries again)"
 	}
-	t.row("no-retry", noRetry)
-	t.row("fail bands", bands(proto.Boundary{FailBands: r.FailBands, BandsKnown: r.BandsKnown}))
-	t.row("evidence", basisText(r))
+	t.field("no-retry", noRetry)
+	t.field("fail bands", bands(proto.Boundary{FailBands: r.FailBands, BandsKnown: r.BandsKnown}))
+	t.field("evidence", basisText(r))
 	for _, e := range r.Evidence {
-		t.row(" ", evidenceText(e))
+		t.field(" ", evidenceText(e))
+		if text := referenceText(e); text != "" {
+			t.row(" ", text)
+		}
 	}
 	if d := r.Domain; d != nil {
 		t.row("domain", fmt.Sprintf("lengths %d to %d, batches %d to %d", d.SeqLen[0], d.SeqLen[1], d.Batch[0], d.Batch[1]))
@@ -37,7 +43,7 @@ func writeRecommendation(w io.Writer, r api.Recommendation) error {
 		t.row("risk", fmt.Sprintf("%g: the probability that one run needs more", *r.Risk))
 	}
 	if x := r.Translation; x != nil {
-		t.row("translation", translationText(*x))
+		t.field("translation", translationText(*x))
 	}
 	if err := t.flush(); err != nil {
 		return fmt.Errorf("write the answer: %w", err)
@@ -56,7 +62,9 @@ func writeRecommendation(w io.Writer, r api.Recommendation) error {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintln(w, "note: "+note)
+		if err := writeNote(w, "", "note: "+note); err != nil {
+			return fmt.Errorf("write the answer: %w", err)
+		}
 	}
 	return nil
 }
@@ -124,18 +132,25 @@ func evidenceText(e quota.Evidence) string {
 	if e.Detail != "" {
 		text += ", " + e.Detail
 	}
-	for name, digest := range map[string]proto.Digest{"trace": e.Trace, "program": e.Program} {
-		if len(digest) >= 12 {
-			text += ", " + name + " " + string(digest[:12])
-		}
+	return text
+}
+
+// referenceText is where a piece of evidence is found, and how old it is.
+func referenceText(e quota.Evidence) string {
+	var parts []string
+	if len(e.Trace) >= 12 {
+		parts = append(parts, "trace "+string(e.Trace[:12]))
+	}
+	if len(e.Program) >= 12 {
+		parts = append(parts, "program "+string(e.Program[:12]))
 	}
 	if e.Index > 0 {
-		text += fmt.Sprintf(", index %d", e.Index)
+		parts = append(parts, fmt.Sprintf("index %d", e.Index))
 	}
 	if e.AgeSeconds > 0 {
-		text += ", " + ago(e.AgeSeconds)
+		parts = append(parts, ago(e.AgeSeconds))
 	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 func translationText(x quota.Translation) string {

@@ -109,6 +109,7 @@ Exit codes: 0 done (an out-of-memory is a result, not a failure), 1 it failed,
 		a.quotaCommand(), a.traceCommand(), a.programCommand(), a.agentsCommand(), a.doctorCommand(), a.fitCommand(), a.versionCommand(), a.internalCommand(),
 		a.tokenCommand(), a.secureCommand(), a.clusterCommand())
 	strict(root)
+	a.completions(root)
 	return root
 }
 

@@ -275,3 +275,21 @@ func TestTheMissingEightGiB(t *testing.T) {
 		t.Errorf("L384 B1 is told %d times:\n%s", n, first)
 	}
 }
+
+// TestCompletion: the shell is offered the values that a flag takes, and nothing
+// where no fleet answers.
+func TestCompletion(t *testing.T) {
+	for args, want := range map[string]string{
+		"quota recommend --kind ":   "allocator\nprocess\ndevice\n",
+		"quota recommend --format ": "table\njson\nslurm\nkubernetes\nhami\nmps\nenv\n",
+		"matrix diff --format ":     "table\njson\nmarkdown\ncsv\n",
+		"trace replay --cap-kind ":  "allocator\nprocess\ndevice\n",
+		"matrix status ":            ":4\n",
+	} {
+		t.Setenv("OOMFLEET_SERVER", "http://127.0.0.1:1")
+		stdout, stderr, code := fleetctl(t, append([]string{"__complete"}, strings.Split(args, " ")...)...)
+		if code != exitOK || !strings.HasPrefix(stdout, want) {
+			t.Errorf("%s: exit %d, %q, %q; want %q", args, code, stdout, stderr, want)
+		}
+	}
+}
