@@ -66,6 +66,21 @@ func (c *checker) acked(r proto.Result) {
 	}
 }
 
+// widened checks that a cell is searched as far as each sweep that wants it asks.
+func (c *checker) widened(v registry.View, rec *registry.Record) {
+	if rec == nil {
+		return
+	}
+	rank := map[proto.Certify]int{proto.CertifyNone: 0, proto.CertifySample: 1, proto.CertifyEdges: 2, proto.CertifyAll: 3}
+	for _, id := range rec.Sweeps {
+		have, want := rec.Search, v.Sweeps[id].Search
+		narrow := have.Min > want.Min || have.Max != 0 && (want.Max == 0 || have.Max < want.Max)
+		if narrow || rank[have.Certify] < rank[want.Certify] || want.Strategy == proto.StrategyPredict && have.Strategy != proto.StrategyPredict {
+			c.fail("lost", fmt.Sprintf("sweep %s asks %+v of cell %s, which is searched %+v", id, want, rec.Cell, have))
+		}
+	}
+}
+
 // cancels checks that nobody else's cells end with a sweep.
 func (c *checker) cancels(id proto.MatrixID, after registry.View) {
 	for _, key := range c.town.keys {

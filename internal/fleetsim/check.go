@@ -78,6 +78,7 @@ func (c *checker) committed(before, after registry.View, p *proposal) {
 			if rec := after.Records[key]; rec != nil && rec.Settled == nil {
 				delete(c.settled, key)
 			}
+			c.widened(after, after.Records[key])
 		}
 	case cmd.CancelSweep != nil:
 		for _, t := range p.reply.Closed {
