@@ -193,8 +193,8 @@ type stream struct {
 // changes sends those above since. All of one entry have gone before its index
 // is given as an id: whoever resumes there misses none.
 func (t *stream) changes(ctx context.Context, all []registry.Change, since uint64, view registry.View, kinds []registry.ChangeKind) error {
-	at, _ := slices.BinarySearchFunc(all, since+1, func(c registry.Change, index uint64) int {
-		if c.Index < index {
+	at, _ := slices.BinarySearchFunc(all, since, func(c registry.Change, since uint64) int {
+		if c.Index <= since {
 			return -1
 		}
 		return 1
