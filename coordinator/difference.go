@@ -14,8 +14,8 @@ import (
 	"github.com/oomfleet/oomfleet/storage/registry"
 )
 
-// verdicts compares every sweep that has settled on one stack with the newest
-// one of the same cells on another, and keeps the verdict with the sweep. A
+// verdicts compares every sweep that has settled on one stack with that of the
+// same cells on the one before (BaseOf), and keeps the verdict with the sweep. A
 // sweep that only repeats cells is about the sweep that it was made for: that
 // one is compared again.
 func (d *duty) verdicts(ctx context.Context, audit bool) error {
@@ -57,6 +57,9 @@ func (d *duty) compareSweep(ctx context.Context, v registry.View, s *registry.Sw
 		return nil
 	}
 	if !ok {
+		if _, _, newer := BaseOf(v, about); newer && d.rollout.once("older driver"+string(about.ID)) {
+			d.log.Info("sweep is of an older driver than all others of its card, there is no rollout to judge: compare with matrix diff", "sweep", about.ID)
+		}
 		return nil
 	}
 	verdict := doc.Short()
@@ -115,15 +118,15 @@ func (d *duty) repeatUndecided(ctx context.Context, v registry.View, s *registry
 	return nil
 }
 
-// Difference compares a sweep with the newest one before it that has settled on
-// another stack; ok is false where there is none, or where the sweep itself is
+// Difference compares a sweep with one before it that has settled on the stack
+// before its own (BaseOf); ok is false where there is none, or where the sweep itself is
 // of several stacks. It is a function of the view alone. The error satisfies
 // diff.ErrInput.
 func Difference(v registry.View, s *registry.Sweep) (doc diff.Document, ok bool, err error) {
 	if t := trigger(s); t != nil && t.Kind == proto.TriggerNewStack && t.Repeats > 0 {
 		return acrossTorch(v, s, t.Stack.Torch)
 	}
-	base, driver := BaseOf(v, s)
+	base, driver, _ := BaseOf(v, s)
 	if base == nil {
 		return diff.Document{}, false, nil
 	}
@@ -180,43 +183,66 @@ func cellsOf(v registry.View, s *registry.Sweep) map[hardware]map[proto.CellID]b
 	return out
 }
 
-// BaseOf is the sweep that s is compared with, and its driver: the newest
-// before it that has settled with a cell in common on another stack. The same
-// GPU goes before another, the same name before another. Of several drivers in
-// one sweep the newest is taken.
-func BaseOf(v registry.View, s *registry.Sweep) (*registry.Sweep, string) {
+// BaseOf is the sweep that s is compared with, and its driver: of those before it
+// that have settled with a cell in common on another stack, one of the same GPU
+// goes before another, one of the same name before another, then the newest
+// driver, then the newest sweep.
+//
+// A driver is held against an older one, whatever the order in which the two were
+// swept: who sweeps an old driver late (to go back to it, or to fill a gap) did not
+// roll it out over a newer one. Where its card's other drivers are all newer there
+// is nothing to compare with, and newer says so.
+func BaseOf(v registry.View, s *registry.Sweep) (base *registry.Sweep, driver string, newer bool) {
 	own := cellsOf(v, s)
 	if len(own) != 1 {
-		return nil, ""
+		return nil, "", false
 	}
 	var on hardware
 	for on = range own {
 	}
-	var best *registry.Sweep
-	var driver string
-	rank := -1
-	for _, t := range slices.Backward(byIndex(v)) {
+	var best candidate
+	for _, t := range byIndex(v) {
 		if tr := trigger(t); t.Index >= s.Index || t.Origin != s.Origin || t.Cancelled || tr != nil && tr.Repeats > 0 || !settledWhole(v, t) {
 			continue
 		}
-		cells := cellsOf(v, t)
-		for _, h := range slices.SortedFunc(maps.Keys(cells), byVersion) {
-			if h == on || !overlap(cells[h], own[on]) {
-				continue
-			}
-			r := 0
-			if h.gpu == on.gpu {
-				r += 2
-			}
-			if t.Name == s.Name {
-				r++
-			}
-			if r > rank || r == rank && t == best { // a newer driver of the same sweep
-				best, driver, rank = t, h.driver, r
+		for h, cells := range cellsOf(v, t) {
+			switch {
+			case h == on || !overlap(cells, own[on]):
+			case h.gpu == on.gpu && byVersion(h, on) > 0:
+				newer = true
+			default:
+				if c := (candidate{t, h, h.gpu == on.gpu, t.Name == s.Name}); best.sweep == nil || c.compare(best) > 0 {
+					best = c
+				}
 			}
 		}
 	}
-	return best, driver
+	if best.sweep == nil || newer && !best.sameGPU { // another card's driver is no predecessor
+		return nil, "", newer
+	}
+	return best.sweep, best.on.driver, false
+}
+
+// candidate is a stack that a sweep may be compared with.
+type candidate struct {
+	sweep             *registry.Sweep
+	on                hardware
+	sameGPU, sameName bool
+}
+
+// compare is above 0 for the better one; never 0 for two that differ.
+func (c candidate) compare(o candidate) int {
+	rank := func(c candidate) (r int) {
+		if c.sameGPU {
+			r += 2
+		}
+		if c.sameName {
+			r++
+		}
+		return r
+	}
+	return cmp.Or(cmp.Compare(rank(c), rank(o)), versions(c.on.driver, o.on.driver),
+		cmp.Compare(c.sweep.Index, o.sweep.Index), strings.Compare(c.on.gpu, o.on.gpu))
 }
 
 func overlap(a, b map[proto.CellID]bool) bool {
@@ -228,10 +254,14 @@ func overlap(a, b map[proto.CellID]bool) bool {
 	return false
 }
 
-// byVersion orders stacks by GPU and by driver as versions go: 580.9 comes
-// before 580.10.
+// byVersion orders stacks by GPU and then by driver.
 func byVersion(a, b hardware) int {
-	x, y := strings.Split(a.driver, "."), strings.Split(b.driver, ".")
+	return cmp.Or(strings.Compare(a.gpu, b.gpu), versions(a.driver, b.driver))
+}
+
+// versions orders drivers as versions go: 580.9 comes before 580.10.
+func versions(a, b string) int {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(x), len(y)) {
 		m, errM := strconv.Atoi(x[i])
 		n, errN := strconv.Atoi(y[i])
@@ -240,10 +270,10 @@ func byVersion(a, b hardware) int {
 			c = cmp.Compare(m, n)
 		}
 		if c != 0 {
-			return cmp.Or(strings.Compare(a.gpu, b.gpu), c)
+			return c
 		}
 	}
-	return cmp.Or(strings.Compare(a.gpu, b.gpu), cmp.Compare(len(x), len(y)))
+	return cmp.Compare(len(x), len(y))
 }
 
 // policyOf is the standing order that a sweep belongs to; nil for none.

@@ -423,3 +423,62 @@ func TestByVersion(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestBaseOf: a driver is held against the next older one, in whatever order the
+// two were swept.
+func TestBaseOf(t *testing.T) {
+	type swept struct{ id, gpu, driver string }
+	for name, c := range map[string]struct {
+		before []swept
+		want   string
+		driver string
+		newer  bool
+	}{
+		"nothing":                     {},
+		"the one before":              {before: []swept{{"a", gpu, "580.9"}}, want: "a", driver: "580.9"},
+		"the next older of several":   {before: []swept{{"a", gpu, "580.9"}, {"b", gpu, "570.1"}, {"c", gpu, "590.1"}}, want: "a", driver: "580.9"},
+		"of one driver the newest":    {before: []swept{{"a", gpu, "580.9"}, {"b", gpu, "580.9"}}, want: "b", driver: "580.9"},
+		"an old driver, swept late":   {before: []swept{{"a", gpu, "580.11"}, {"b", gpu, "590.1"}}, newer: true},
+		"newer here, older elsewhere": {before: []swept{{"a", gpu, "590.1"}, {"b", "NVIDIA A100", "570.1"}}, newer: true},
+		"another card alone":          {before: []swept{{"b", "NVIDIA A100", "590.1"}}, want: "b", driver: "590.1"},
+		"the same card first":         {before: []swept{{"a", gpu, "570.1"}, {"b", "NVIDIA A100", "580.9"}}, want: "a", driver: "570.1"},
+		"the same stack is no other":  {before: []swept{{"a", gpu, "580.10"}}},
+		"two drivers in one sweep":    {before: []swept{{"a", gpu, "570.1 580.9 590.1"}}, want: "a", driver: "580.9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := registry.New()
+			index := uint64(0)
+			apply := func(cmd registry.Command) {
+				t.Helper()
+				index++
+				cmd.Version = registry.CommandVersion
+				if r := m.Apply(index, time.Unix(int64(index), 0), cmd); r.Refused != "" {
+					t.Fatal(r.Refused)
+				}
+			}
+			for _, s := range append(c.before, swept{"z", gpu, "580.10"}) {
+				var cells []proto.Cell
+				for driver := range strings.FieldsSeq(s.driver) {
+					cells = append(cells, proto.Cell{Workload: proto.Workload{Name: "mine:run"}, GPU: s.gpu, Driver: driver, SeqLen: 64, Batch: 1,
+						Env: map[string]string{}, QuotaKind: proto.QuotaAllocator, Step: proto.DefaultStep})
+				}
+				apply(registry.Command{AddSweep: &registry.AddSweep{ID: proto.MatrixID(s.id), Name: "n", Origin: proto.OriginMeasured, Source: "x", Cells: cells}})
+				for _, cell := range cells {
+					key := registry.Key{Origin: proto.OriginMeasured, Cell: cell.ID()}
+					if m.View().Records[key].Settled == nil {
+						apply(registry.Command{Settle: &registry.Settle{Key: key, Settlement: registry.Settlement{State: proto.CellCertified}}})
+					}
+				}
+			}
+			v := m.View()
+			base, driver, newer := BaseOf(v, v.Sweeps["z"])
+			got := ""
+			if base != nil {
+				got = string(base.ID)
+			}
+			if got != c.want || driver != c.driver || newer != c.newer {
+				t.Errorf("compared with %q under %q (newer %v), want %q under %q (%v)", got, driver, newer, c.want, c.driver, c.newer)
+			}
+		})
+	}
+}

@@ -38,7 +38,7 @@ type SweepComparison struct {
 // compareSweepsQuery names two sweeps and how they are judged.
 type compareSweepsQuery struct {
 	After        string  `query:"after" required:"true" doc:"the sweep that is asked about"`
-	Before       string  `query:"before" doc:"the sweep that it is compared with; left out, the newest settled one of the same cells on another stack"`
+	Before       string  `query:"before" doc:"the sweep that it is compared with; left out, the one before of the same cells on the next older driver"`
 	BeforeDriver string  `query:"before_driver" doc:"needed where the sweep has several drivers"`
 	AfterDriver  string  `query:"after_driver" doc:"needed where the sweep has several drivers"`
 	Margin       int64   `query:"margin_bytes" minimum:"1" default:"16777216" doc:"the difference that does not matter"`
@@ -82,7 +82,10 @@ func compareSweeps(v registry.View, q compareSweepsQuery) (diff.Document, error)
 		return diff.Document{}, fmt.Errorf("compare %q: %w", q.After, coordinator.ErrUnknownSweep)
 	}
 	if q.Before == "" {
-		before, driver := coordinator.BaseOf(v, after)
+		before, driver, newer := coordinator.BaseOf(v, after)
+		if newer {
+			return diff.Document{}, fmt.Errorf("%w: what has settled before %s is of newer drivers, and a driver is held against an older one; name the sweep to compare it with", diff.ErrInput, q.After)
+		}
 		if before == nil {
 			return diff.Document{}, fmt.Errorf("%w: nothing that has settled before %s has its cells on another stack; name the sweep to compare it with", diff.ErrInput, q.After)
 		}

@@ -35,6 +35,7 @@ func TestCompareSweeps(t *testing.T) {
 	c.settledUnder("new", proto.OriginMeasured, "590.1")
 	c.settledUnder("sim", proto.OriginSimulated, "590.1")
 	c.addSweep("open", proto.OriginMeasured, cell(64, func(c *proto.Cell) { c.Driver = "595.1" }))
+	c.settledUnder("late", proto.OriginMeasured, "570.1")
 	client := c.client(follower)
 	for _, q := range []url.Values{{"after": {"new"}}, {"after": {"new"}, "before": {"old"}}} {
 		d, err := client.CompareSweeps(t.Context(), q)
@@ -50,6 +51,7 @@ func TestCompareSweeps(t *testing.T) {
 		"after=nothing":                             {404, api.CodeNotFound, "no such sweep"},
 		"after=new&before=nothing":                  {404, api.CodeNotFound, "no such sweep"},
 		"after=old":                                 {422, api.CodeBadRequest, "name the sweep to compare it with"},
+		"after=late":                                {422, api.CodeBadRequest, "newer drivers"},
 		"after=sim&before=old":                      {422, api.CodeBadRequest, "two origins are never compared"},
 		"after=open&before=old":                     {422, api.CodeBadRequest, "not settled yet"},
 		"after=new&before=old&before_driver=1":      {422, api.CodeBadRequest, "has no driver 1"},

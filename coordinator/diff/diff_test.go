@@ -109,6 +109,7 @@ func TestUnrecordedCells(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind   proto.QuotaKind
 		moved  proto.Bytes
+		margin proto.Bytes
 		change func(c *proto.CellReport)
 		want   proto.VerdictWord
 		says   string
@@ -118,6 +119,9 @@ func TestUnrecordedCells(t *testing.T) {
 		"beyond it":              {kind: proto.QuotaAllocator, moved: 18 * mib, want: proto.VerdictChanged},
 		"below it":               {kind: proto.QuotaAllocator, moved: -18 * mib, want: proto.VerdictChanged},
 		"not determined":         {kind: proto.QuotaDevice, moved: 18 * mib, want: proto.VerdictNeedMore, says: "not determined"},
+		"same, and how closely":  {kind: proto.QuotaProcess, moved: 2 * mib, want: proto.VerdictSame, says: "same to within 34 MiB"},
+		"too narrow a margin":    {kind: proto.QuotaDevice, margin: 8 * mib, want: proto.VerdictNeedMore, says: "the margin is 8 MiB"},
+		"narrow, and exact":      {kind: proto.QuotaAllocator, margin: 8 * mib, moved: 8 * mib, want: proto.VerdictSame},
 		"beyond doubt":           {kind: proto.QuotaDevice, moved: 34 * mib, want: proto.VerdictChanged},
 		"one edge of several":    {kind: proto.QuotaAllocator, moved: 40 * mib, change: func(c *proto.CellReport) { c.BandsKnown = false }, want: proto.VerdictNeedMore, says: "by bisection"},
 		"one edge, and the same": {kind: proto.QuotaAllocator, change: func(c *proto.CellReport) { c.BandsKnown = false }, want: proto.VerdictSame},
@@ -135,7 +139,7 @@ func TestUnrecordedCells(t *testing.T) {
 			if c.change != nil {
 				c.change(&b.Cells[0])
 			}
-			d := compared(t, a, b, Options{})
+			d := compared(t, a, b, Options{Margin: c.margin})
 			if d.Verdict != c.want || d.Cells[0].Verdict != c.want || !strings.Contains(d.Cells[0].Reason, c.says) || len(d.Repeat) != 0 {
 				t.Errorf("%s: %+v", d.Summary, d.Cells[0])
 			}

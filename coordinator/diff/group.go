@@ -90,7 +90,9 @@ const boundary = "boundary"
 const edgeNoise = 16 * proto.MiB
 
 // onGrid compares two boundaries without any recording to tell how runs differ.
-// An allocator quota's boundary is exact to its step.
+// An allocator quota's boundary is exact to its step. Others are not, so that
+// their same holds to a wider margin, which is named, and is not said at all where
+// a margin was asked for that is narrower than what they wobble by.
 func onGrid(p pair, basis Basis) (fit.Change, string) {
 	diff := p.after.Boundary.Boundary - p.before.Boundary.Boundary
 	c := fit.Change{Verdict: fit.Same, Diff: int64(diff), Lo: int64(diff - basis.Step), Hi: int64(diff + basis.Step), P: 1}
@@ -99,8 +101,14 @@ func onGrid(p pair, basis Basis) (fit.Change, string) {
 	}
 	size := max(diff, -diff)
 	switch {
-	case size <= basis.Margin:
+	case size <= basis.Margin && basis.QuotaKind == proto.QuotaAllocator:
 		return c, ""
+	case size <= basis.Margin && basis.Margin < edgeNoise:
+		c.Verdict = fit.NeedMore
+		return c, fmt.Sprintf("boundaries of %s quotas are not determined to less than %v, and the margin is %v", basis.QuotaKind, edgeNoise, basis.Margin)
+	case size <= basis.Margin:
+		return c, fmt.Sprintf("the boundaries are the same to within %v: those of %s quotas are not determined to less than %v",
+			basis.Margin+basis.Step+edgeNoise, basis.QuotaKind, edgeNoise)
 	case !p.edgesKnown():
 		c.Verdict = fit.NeedMore
 		return c, "a boundary was found by bisection, which sees one of several edges; the two edges may be different ones"
