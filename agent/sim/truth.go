@@ -107,11 +107,13 @@ func (w *world) walk(req runner.Request, step proto.Bytes) (way, error) {
 		// for every run.
 		top += expandableTop.RoundUp(step)
 	}
-	// What is allocated at once is reserved at once, whatever the quota; a run
-	// that adapts may hold less.
-	least := uncapped.PeakAllocated
+	// What is asked for at once is reserved at once, whatever the quota; a run
+	// that adapts may ask for less. Not so what was allocated at once without a
+	// quota: a block may be larger than what was asked for, where one lay there,
+	// by up to 20 MiB under max_split_size_mb.
+	least := liveBytes(w.events)
 	if plays.caught != nil {
-		least = min(least, plays.caught.Then.Replay(w.settings, options).PeakAllocated)
+		least = min(least, liveBytes(thrifty(w.events, w.deviation.Bytes)))
 	}
 	found := way{floor: (proto.Bytes(least) + overhead - expandablePage).RoundDown(step)}
 	found.pass = make([]bool, (top-found.floor)/step+1)
@@ -133,6 +135,24 @@ func (w *world) walk(req runner.Request, step proto.Bytes) (way, error) {
 		return way{}, fmt.Errorf("fails under %v, which is what it reserves without a quota", top)
 	}
 	return found, nil
+}
+
+// liveBytes is the most that is asked for at once.
+func liveBytes(events []allocator.Event) int64 {
+	sizes := map[uint64]int64{}
+	var live, most int64
+	for _, e := range events {
+		switch e.Action {
+		case allocator.Alloc:
+			sizes[e.Addr] = e.Size
+			live += e.Size
+			most = max(most, live)
+		case allocator.FreeRequested:
+			live -= sizes[e.Addr]
+			delete(sizes, e.Addr)
+		}
+	}
+	return most
 }
 
 // passes is the outcome at the largest quota on the grid up to q.

@@ -128,6 +128,42 @@ func TestTruthOfPlainCellsIsTheSweeps(t *testing.T) {
 	}
 }
 
+// TestTruthBelowWhatWasAllocated: without a quota, five requests land in larger
+// blocks that lie there. Under one, most of those were given back before.
+func TestTruthBelowWhatWasAllocated(t *testing.T) {
+	const mib = 1 << 20
+	var events []allocator.Event
+	addr := uint64(0)
+	alloc := func(n int64) uint64 {
+		addr += 1 << 40
+		events = append(events, allocator.Event{Action: allocator.Alloc, Addr: addr, Size: n * mib})
+		return addr
+	}
+	var first []uint64
+	for range 5 {
+		first = append(first, alloc(47))
+	}
+	for _, a := range first {
+		events = append(events, allocator.Event{Action: allocator.FreeRequested, Addr: a, Size: 47 * mib},
+			allocator.Event{Action: allocator.FreeCompleted, Addr: a, Size: 47 * mib})
+	}
+	alloc(160)
+	for range 5 {
+		alloc(30)
+	}
+	alloc(60)
+	w := world{recording: recording{events: events}, environment: environment{settings: allocator.Settings{MaxSplit: 21 * mib}}}
+	found, err := w.walk(runner.Request{QuotaKind: string(proto.QuotaAllocator)}, proto.DefaultStep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for quota, want := range map[proto.Bytes]bool{386: false, 388: true, 398: true, 400: false, 458: false, 460: true} {
+		if got := found.passes(quota*proto.MiB, proto.DefaultStep); got != want {
+			t.Errorf("at %d MiB passes: %v", quota, got)
+		}
+	}
+}
+
 func TestRunsOfOrderDrawEveryVariant(t *testing.T) {
 	d := Deviations{Seed: 3, Share: 1, Kinds: []DeviationKind{DeviateOrder}}
 	drawn := map[int]int{}
