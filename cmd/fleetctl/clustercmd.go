@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/oomfleet/oomfleet/coordinator/api"
-	"github.com/oomfleet/oomfleet/internal/config"
 	"github.com/oomfleet/oomfleet/storage/raftnode"
 )
 
@@ -85,13 +84,9 @@ others its new addresses. Its addresses come from --config, or from --raft and -
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m.ID = args[0]
 			if file != "" {
-				fleet, err := config.Read(file)
+				_, at, err := coordinatorOf(file, m.ID)
 				if err != nil {
-					return wrongInput(err)
-				}
-				at, err := fleet.Coordinator(m.ID)
-				if err != nil {
-					return wrongInput(err)
+					return err
 				}
 				m.RaftAddr, m.API = at.Raft, at.API
 			}
@@ -174,13 +169,9 @@ reached it stays. Start it, empty the data_dir of the others, write join: true i
 their configuration, start them, and add each with cluster join. The others must
 not come back with what they hold.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fleet, err := config.Read(file)
+			fleet, me, err := coordinatorOf(file, id)
 			if err != nil {
-				return wrongInput(err)
-			}
-			me, err := fleet.Coordinator(id)
-			if err != nil {
-				return wrongInput(err)
+				return err
 			}
 			if !sure {
 				return usagef("this makes %s forget all other coordinators, who must never come back with what they hold: say --yes", me.ID)

@@ -35,13 +35,9 @@ func (a *app) coordinatorCommand() *cobra.Command {
 		Long: `Run one coordinator of the fleet that a configuration file describes. With three
 in the file, start one of each --id; any one of them may be lost.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fleet, err := config.Read(file)
+			fleet, me, err := coordinatorOf(file, id)
 			if err != nil {
-				return wrongInput(err)
-			}
-			me, err := fleet.Coordinator(id)
-			if err != nil {
-				return wrongInput(err)
+				return err
 			}
 			if err := fleet.Exposed(); err != nil {
 				return wrongInput(err)
@@ -62,6 +58,19 @@ in the file, start one of each --id; any one of them may be lost.`,
 	c.Flags().MarkHidden("child")
 	c.MarkFlagRequired("config")
 	return c
+}
+
+// coordinatorOf reads a fleet's configuration and finds one coordinator in it.
+func coordinatorOf(file, id string) (*config.Fleet, config.Coordinator, error) {
+	fleet, err := config.Read(file)
+	if err != nil {
+		return nil, config.Coordinator{}, wrongInput(err)
+	}
+	found, err := fleet.Coordinator(id)
+	if err != nil {
+		return nil, config.Coordinator{}, wrongInput(fmt.Errorf("%s: %w", file, err))
+	}
+	return fleet, found, nil
 }
 
 // openTraces opens the trace store of a configuration and tries it. agent, if

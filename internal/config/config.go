@@ -270,5 +270,9 @@ func (f *Fleet) Coordinator(id string) (Coordinator, error) {
 			return c, nil
 		}
 	}
-	return Coordinator{}, fmt.Errorf("no coordinator %q in the configuration: name one with --id", id)
+	var ids []string
+	for _, c := range f.Coordinators {
+		ids = append(ids, c.ID)
+	}
+	return Coordinator{}, fmt.Errorf("no coordinator %q in the configuration: name one with --id (%s), or write it into the file", id, strings.Join(ids, ", "))
 }
