@@ -163,7 +163,7 @@ func New(cfg Config, deps Deps) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		cfg: cfg.withDefaults(), registry: deps.Registry, queue: deps.Queue, traces: deps.Traces, garbage: deps.Garbage,
-		programs: &programs{traces: deps.Traces}, log: deps.Log.With("component", "coordinator"),
+		programs: &programs{traces: deps.Traces}, log: deps.Log,
 	}
 	var err error
 	if c.metrics, err = newMetrics(deps.Metrics, deps.Registry, c.roster.seen); err != nil {
