@@ -113,18 +113,18 @@ func ParseSettings(conf string) (Settings, error) {
 	for t := scan(conf); t.peek() != ""; {
 		key := t.next()
 		if strings.ContainsAny(key, ",:[]") {
-			return Settings{}, fmt.Errorf("allocator setting %q has an empty item: write key:value pairs with single commas between them", conf)
+			return Settings{}, fmt.Errorf("allocator setting %.200q has an empty item: write key:value pairs with single commas between them", conf)
 		}
 		if sep := t.next(); sep != ":" {
-			return Settings{}, fmt.Errorf("allocator setting %q: %s needs a value: write %s:VALUE", conf, key, key)
+			return Settings{}, fmt.Errorf("allocator setting %.200q: %.80s needs a value: write %.80s:VALUE", conf, key, key)
 		}
 		if err := s.setKey(key, t); err != nil {
-			return Settings{}, fmt.Errorf("allocator setting %q: %w", conf, err)
+			return Settings{}, fmt.Errorf("allocator setting %.200q: %w", conf, err)
 		}
 		if t.peek() == "," {
 			t.next()
 		} else if w := t.peek(); w != "" {
-			return Settings{}, fmt.Errorf("allocator setting %q: unexpected %q after %s", conf, w, key)
+			return Settings{}, fmt.Errorf("allocator setting %.200q: unexpected %.80q after %.80s", conf, w, key)
 		}
 	}
 	return s, nil
@@ -147,7 +147,7 @@ func (s *Settings) setKey(key string, t *tokens) error {
 	}
 	value := t.next()
 	if value == "" || strings.ContainsAny(value, ",:[]") {
-		return fmt.Errorf("%s needs a value: write %s:VALUE", key, key)
+		return fmt.Errorf("%.80s needs a value: write %.80s:VALUE", key, key)
 	}
 	switch key {
 	case "max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb":
@@ -163,7 +163,7 @@ func (s *Settings) setKey(key string, t *tokens) error {
 		case "cudaMallocAsync":
 			return ErrBackend
 		}
-		return fmt.Errorf("backend is native or cudaMallocAsync, not %q", value)
+		return fmt.Errorf("backend is native or cudaMallocAsync, not %.80q", value)
 	case "release_lock_on_cudamalloc", "graph_capture_record_stream_reuse", "pinned_use_cuda_host_register",
 		"pinned_use_background_threads", "throw_on_cudamalloc_oom":
 		return setBool(key, value, new(bool))
@@ -171,7 +171,7 @@ func (s *Settings) setKey(key string, t *tokens) error {
 		_, err := prefixInt(key, value)
 		return err
 	}
-	return fmt.Errorf("unknown key %q; known are %s", key, strings.Join(Keys(), ", "))
+	return fmt.Errorf("unknown key %.80q; known are %s", key, strings.Join(Keys(), ", "))
 }
 
 func setBool(key, value string, to *bool) error {
@@ -181,7 +181,7 @@ func setBool(key, value string, to *bool) error {
 	case "False":
 		*to = false
 	default:
-		return fmt.Errorf("%s is True or False, written so, not %q", key, value)
+		return fmt.Errorf("%.80s is True or False, written so, not %.80q", key, value)
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func prefixInt(key, value string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(value[:end], 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%s needs a whole number, not %q", key, value)
+		return 0, fmt.Errorf("%.80s needs a whole number, not %.80q", key, value)
 	}
 	return n, nil
 }
@@ -214,7 +214,7 @@ func (s *Settings) setSize(key, value string) error {
 			s.MaxSplit = 0
 			return nil
 		}
-		return fmt.Errorf("%s of %s MiB is out of range", key, value)
+		return fmt.Errorf("%s of %.80s MiB is out of range", key, value)
 	}
 	least := s.largeSegment() >> 20
 	switch key {
@@ -243,17 +243,17 @@ func (s *Settings) setSize(key, value string) error {
 func (s *Settings) setShare(key, value string) error {
 	f, err := strconv.ParseFloat(value, 64)
 	if err != nil || f != f {
-		return fmt.Errorf("%s needs a number, not %q", key, value)
+		return fmt.Errorf("%.80s needs a number, not %.80q", key, value)
 	}
 	if key == "garbage_collection_threshold" {
 		if f <= 0 || f >= 1 {
-			return fmt.Errorf("garbage_collection_threshold lies between 0 and 1, both excluded, not %s", value)
+			return fmt.Errorf("garbage_collection_threshold lies between 0 and 1, both excluded, not %.80s", value)
 		}
 		s.GCThreshold = f
 		return nil
 	}
 	if f < 0 || f > 1 {
-		return fmt.Errorf("per_process_memory_fraction lies between 0 and 1, not %s", value)
+		return fmt.Errorf("per_process_memory_fraction lies between 0 and 1, not %.80s", value)
 	}
 	s.Fraction, s.ZeroFraction = f, f == 0
 	return nil
@@ -294,7 +294,7 @@ func (s *Settings) setDivisions(t *tokens) error {
 		} else {
 			n, err := strconv.ParseUint(size, 10, 32)
 			if err != nil || n == 0 || n&(n-1) != 0 {
-				return fmt.Errorf("roundup_power2_divisions: %q is not a power of two in MiB", size)
+				return fmt.Errorf("roundup_power2_divisions: %.80q is not a power of two in MiB", size)
 			}
 			last = min(bits.Len64(n)-1, len(s.Divisions)-1)
 			s.Divisions[last] = v
@@ -318,9 +318,15 @@ func (s *Settings) setDivisions(t *tokens) error {
 const mostDivisions = 1 << 30
 
 func powerOfTwo(text string) (int64, error) {
+<<<<<<< /tmp/alloc-speed/m/mine.parse.go
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) || err == nil && n&(n-1) != 0 {
 		return 0, fmt.Errorf("roundup_power2_divisions: %q is not a power of two", text)
+=======
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil || n&(n-1) != 0 {
+		return 0, fmt.Errorf("roundup_power2_divisions: %.80q is not a power of two", text)
+>>>>>>> /tmp/alloc-speed/m/theirs.parse.go
 	}
 	if err != nil || n > mostDivisions {
 		return 0, fmt.Errorf("roundup_power2_divisions: %s is too many: only sizes above 512 bytes times the number are divided; at most %d", text, mostDivisions)
