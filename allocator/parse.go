@@ -318,18 +318,12 @@ func (s *Settings) setDivisions(t *tokens) error {
 const mostDivisions = 1 << 30
 
 func powerOfTwo(text string) (int64, error) {
-<<<<<<< /tmp/alloc-speed/m/mine.parse.go
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) || err == nil && n&(n-1) != 0 {
-		return 0, fmt.Errorf("roundup_power2_divisions: %q is not a power of two", text)
-=======
-	n, err := strconv.ParseUint(text, 10, 31)
-	if err != nil || n&(n-1) != 0 {
 		return 0, fmt.Errorf("roundup_power2_divisions: %.80q is not a power of two", text)
->>>>>>> /tmp/alloc-speed/m/theirs.parse.go
 	}
 	if err != nil || n > mostDivisions {
-		return 0, fmt.Errorf("roundup_power2_divisions: %s is too many: only sizes above 512 bytes times the number are divided; at most %d", text, mostDivisions)
+		return 0, fmt.Errorf("roundup_power2_divisions: %.80s is too many: only sizes above 512 bytes times the number are divided; at most %d", text, mostDivisions)
 	}
 	return int64(n), nil
 }
