@@ -12,12 +12,14 @@ type books struct {
 	issued map[run]proto.Task
 	// offered are the runs of which a result came to the log, counted or late.
 	offered map[run]bool
+	// revisions is how often each cell has settled.
+	revisions map[registry.Key]int
 	// passed and failed are the aims that a counted run has decided.
 	passed, failed map[aim]bool
 }
 
 func newBooks() books {
-	return books{issued: make(map[run]proto.Task), offered: make(map[run]bool), passed: make(map[aim]bool), failed: make(map[aim]bool)}
+	return books{issued: make(map[run]proto.Task), offered: make(map[run]bool), revisions: make(map[registry.Key]int), passed: make(map[aim]bool), failed: make(map[aim]bool)}
 }
 
 func aimOf(t proto.Task) aim { return aim{t.CellID, t.Kind, t.Quota} }
@@ -81,12 +83,23 @@ func (c *checker) widened(v registry.View, rec *registry.Record) {
 	}
 }
 
+// revises checks that a settlement follows those before it.
+func (c *checker) revises(rec *registry.Record) {
+	c.books.revisions[rec.Key]++
+	if want := c.books.revisions[rec.Key]; rec.Settled.Revision != want {
+		c.fail("lost", fmt.Sprintf("the settlement of cell %s is its number %d and says %d", rec.Cell, want, rec.Settled.Revision))
+	}
+}
+
 // cancels checks that nobody else's cells end with a sweep.
 func (c *checker) cancels(id proto.MatrixID, after registry.View) {
 	for _, key := range c.town.keys {
 		rec := after.Records[key]
 		if rec == nil || rec.Settled == nil || rec.Settled.State != proto.CellCancelled {
 			continue
+		}
+		if rec.Settled.Index == after.AppliedIndex {
+			c.revises(rec)
 		}
 		for _, sweep := range rec.Sweeps {
 			if !after.Sweeps[sweep].Cancelled {

@@ -150,6 +150,7 @@ func (c *checker) settles(key registry.Key, rec *registry.Record, after registry
 		c.fail("settled twice", fmt.Sprintf("cell %s settled at entry %d and again", rec.Cell, at))
 	}
 	c.settled[key] = after.AppliedIndex
+	c.revises(after.Records[key])
 	s := after.Records[key].Settled
 	switch s.State {
 	case proto.CellFailed:
