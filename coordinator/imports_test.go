@@ -42,6 +42,8 @@ func TestImportsThatCannotBeAsked(t *testing.T) {
 	}{
 		"dimensions":     {model(`"cov":[[1]]`, `"cov":[]`), "rows of covariance"},
 		"freedom":        {model(`"dof":2`, `"dof":-2`), "degrees of freedom"},
+		"too large":      {model(`"names":["BL"],"values":[5],"cov":[[1]]`, `"names":["BL","weights"],"values":[5,1],"cov":[[1,3],[3,4]]`), "component 1: set 1: the covariance of BL and weights is 3"},
+		"lopsided":       {model(`"names":["BL"],"values":[5],"cov":[[1]]`, `"names":["BL","weights"],"values":[5,1],"cov":[[1,1],[0.5,4]]`), "1 in row 1 and 0.5 in row 2"},
 		"set's term":     {model(`"names":["BL"]`, `"names":["ballast"]`), "ballast"},
 		"model's terms":  {model(`"value":5`, `"value":4.5`), "disagree with their model"},
 		"model's domain": {model(`[1,9]`, `[1,8]`), "disagree with their model"},

@@ -113,6 +113,9 @@ func (s Set) wrong() string {
 			return fmt.Sprintf("row %d of its covariance holds what is no number", i+1)
 		}
 	}
+	if why := notCovariance(s.Names, s.Cov); why != "" {
+		return why
+	}
 	if !amounts(s.Sigma, s.Floor) || s.DOF < 0 || s.DOF > maxDOF {
 		return "its error or degrees of freedom are negative, or no number"
 	}
