@@ -15,6 +15,7 @@ import (
 // TestAgentKilledInAProbe: an agent is killed while its probe has forked a child
 // that leads a session of its own, holds memory and ignores SIGTERM.
 func TestAgentKilledInAProbe(t *testing.T) {
+	t.Parallel()
 	hanging := filepath.Join(t.TempDir(), "runs-hang-while-this-is-here")
 	if err := os.WriteFile(hanging, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 // learns that its task is closed and ends the run, or its report comes first,
 // which is late and changes nothing.
 func TestAgentPausedPastItsLease(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{Agents: 4}) // two for each driver
 	var pid int
 	awayAgent(t, w, func() {
@@ -39,6 +40,7 @@ func TestAgentPausedPastItsLease(t *testing.T) {
 // neither queue nor trace store. Its run has ended when it is back: its report is
 // late.
 func TestAgentPartitioned(t *testing.T) {
+	t.Parallel()
 	net := newNetwork(t)
 	w := start(t, Config{Agents: 4, Via: net.via})
 	a := awayAgent(t, w, func() { net.cut("agent-0") }, func() { net.mend("agent-0") })
@@ -78,6 +80,7 @@ func awayAgent(t *testing.T, w *world, away, back func()) *autopsy {
 // them, in the middle of a sweep. They are made anew, and what is open is
 // published again.
 func TestStreamsDeleted(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{})
 	id := w.submit()
 	w.midway(id)
@@ -85,7 +88,7 @@ func TestStreamsDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(w.conf.Queue.URL, who)
+	nc, err := nats.Connect(w.conf.Queue.URL, who, nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,6 +191,7 @@ func (b *halfBody) Read(p []byte) (int, error) {
 // that a clock is wrong, is busy, and is slow. Recordings stay on the agents'
 // disks until they are stored whole; the agent says what keeps it.
 func TestTraceStoreMisbehaves(t *testing.T) {
+	t.Parallel()
 	plan := []trouble{storeHalf, storeSkew, storeSlow, storeBusy, storeHalf, storeSkew, storeSlow}
 	store := &troubledStore{plan: slices.Clone(plan), met: map[trouble]int{}}
 	w := start(t, Config{Via: func(from, to, address string) (string, error) {

@@ -25,6 +25,7 @@ func asProblem(err error, p **api.Problem) bool { return errors.As(err, p) }
 
 // TestCommands runs every command of an operator against one fleet.
 func TestCommands(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{})
 	w.gate.open()
 	id := w.submit()

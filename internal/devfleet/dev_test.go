@@ -57,8 +57,10 @@ func undisturbedReport(t *testing.T) proto.Report {
 
 func TestDevSettlesTheSmallMatrix(t *testing.T) {
 	run := undisturbedRun(t)
-	if run.took > time.Minute {
-		t.Errorf("it took %s; a minute is the promise", run.took)
+	// A minute is the promise where nobody else works. Others may leave it one
+	// of ten turns, not more.
+	if run.took > time.Minute+10*run.busy {
+		t.Errorf("it took %s, %s of them at work; a minute is the promise", run.took, run.busy)
 	}
 	for _, p := range run.processes {
 		t.Errorf("left a process behind: %d %s", p.pid, p.args)

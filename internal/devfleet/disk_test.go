@@ -23,6 +23,7 @@ func limit(t *testing.T, pid int, bytes uint64) {
 // TestAgentDiskFull: agents cannot keep a recording on disk. They carry it home
 // all the same, and say what to do.
 func TestAgentDiskFull(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{})
 	id := w.submit()
 	w.running(w.cfg.Agents) // the first runs are recordings, of more than 64 KiB
@@ -45,6 +46,7 @@ func TestAgentDiskFull(t *testing.T) {
 // TestCoordinatorDiskFull: a coordinator cannot write its log any more. It says
 // so and ends, with nothing lost, and goes on when it is started again.
 func TestCoordinatorDiskFull(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{})
 	id := w.submit()
 	w.midway(id)
@@ -66,6 +68,7 @@ func TestCoordinatorDiskFull(t *testing.T) {
 // TestCoordinatorCannotWriteItsTerm: where raft would panic, the coordinator
 // ends with a sentence, and the next start goes on.
 func TestCoordinatorCannotWriteItsTerm(t *testing.T) {
+	t.Parallel()
 	program, file := lonely(t, func(*config.Fleet) {})
 	args := []string{"coordinator", "--config", file, "--child"}
 	c := begin(t, program, args...)
@@ -82,6 +85,7 @@ func TestCoordinatorCannotWriteItsTerm(t *testing.T) {
 // TestCoordinatorStartsOnAFullDisk: a new coordinator finds no room for its log,
 // and the same folder serves once there is some.
 func TestCoordinatorStartsOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	program, file := lonely(t, func(*config.Fleet) {})
 	args := []string{"coordinator", "--config", file, "--child"}
 	c := beginLimited(t, 2<<20, program, args...)

@@ -82,8 +82,9 @@ func (w *writer) try(ctx context.Context) error {
 
 // TestFailover kills the leader again and again, and measures how long it takes
 // until the next write is acknowledged; then the same with raft alone: the same
-// log and heartbeat, without coordinators, API and HTTP. The bound is loose, as
-// the machine may be busy with other tests; `make chaos` wants the promise.
+// log and heartbeat, without coordinators, API and HTTP. The bound is loose, and
+// looser where raft alone is slow, as the machine may be busy with other tests;
+// `make chaos` wants the promise.
 func TestFailover(t *testing.T) {
 	kills, limit := 3, 5*time.Second
 	if *chaos {
@@ -98,6 +99,9 @@ func TestFailover(t *testing.T) {
 	t.Logf("from kill -9 of the leader to the next acknowledged write, heartbeat 250 ms, %d times each, median (shortest to longest):\n"+
 		"  the fleet, a submission through the API of any coordinator: %s\n  raft alone, a proposal:                                     %s",
 		kills, spread(fleet), spread(alone))
+	if !*chaos {
+		limit = max(limit, 10*median(alone))
+	}
 	if m := median(fleet); m > limit {
 		t.Errorf("the median of the fleet is %s, want at most %s", m, limit)
 	}

@@ -38,6 +38,7 @@ func (w *world) states() string {
 // TestLifecycle: runs of a cancelled sweep are ended although nothing else would
 // end them, an agent is drained, and one is asked to end by SIGTERM.
 func TestLifecycle(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{})
 	id := w.submit()
 	w.running(w.cfg.Agents)
@@ -64,7 +65,7 @@ func TestLifecycle(t *testing.T) {
 			Restarted bool          `json:"restarted"`
 			Seconds   float64       `json:"seconds"`
 		}](w, "agents", "drain", string(victim.ID), "--within", "2s")
-		if got.Task == "" || got.Seconds < 1 || got.Seconds > 30 {
+		if got.Task == "" || got.Seconds < 1 || got.Seconds > 60 {
 			t.Errorf("drained as %+v", got)
 		}
 		await(t, "its process ends", func() bool { return syscall.Kill(victim.PID, 0) != nil })
@@ -94,7 +95,7 @@ func TestLifecycle(t *testing.T) {
 		}
 		await(t, "it announces that it drains", func() bool { return strings.Contains(w.states(), "draining") })
 		err := cmd.Wait()
-		if took := time.Since(began); err != nil || took < 2*time.Second || took > 20*time.Second {
+		if took := time.Since(began); err != nil || took < 2*time.Second || took > time.Minute {
 			t.Errorf("it ended after %s: %v\n%s", took, err, log)
 		}
 		if text := log.String(); !strings.Contains(text, "draining") || !strings.Contains(text, "handed back") {

@@ -14,7 +14,11 @@ import (
 
 // patience bounds every wait of these tests; a fleet that needs it is broken,
 // even on a machine that is busy with something else.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
+
+// Most of these tests wait for processes most of the time, so they share the
+// machine: each has a fleet, a program file and folders of its own. Those that
+// time something or set a variable of this process run alone.
 
 // built is the folder with the fleetctl that all tests run. It is built here
 // once: what is killed is what is shipped.
@@ -37,13 +41,22 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(built)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 		defer cancel()
-		build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(built, "fleetctl"), "../../cmd/fleetctl")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		args, cgo := []string{"build", "-o", filepath.Join(built, "fleetctl")}, "CGO_ENABLED=0"
+		if underRace() {
+			args, cgo = append(args, "-race"), "CGO_ENABLED=1"
+			os.Setenv("GORACE", os.Getenv("GORACE")+" log_path="+raceFiles()) // of children: ours is running
+		}
+		build := exec.CommandContext(ctx, "go", append(args, "../../cmd/fleetctl")...)
+		build.Env = append(os.Environ(), cgo)
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build fleetctl: %v\n%s", err, out)
 			return 1
 		}
 		code := m.Run()
+		for _, report := range newRaces() {
+			fmt.Fprintf(os.Stderr, "a process has a data race:\n%s", report)
+			code = 1
+		}
 		if err := goleak.Find(); err != nil && code == 0 {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1

@@ -79,6 +79,7 @@ func (w *world) secrets() map[string]string {
 // wherever others can look: command lines, the runners' environment, logs,
 // metrics, answers, traces, the registry's log, and every file but the keys'.
 func TestSecretsAreNowhere(t *testing.T) {
+	t.Parallel()
 	const planted = "planted-hugging-face-token"
 	w := start(t, Config{Secure: true, Coordinators: 3, AgentEnv: []string{"HF_TOKEN=" + planted}})
 	hidden := w.secrets()
@@ -214,6 +215,7 @@ func (w *world) files(places map[string]string) {
 // TestWrongPartiesAtAFleet: whoever has no right gets nowhere at the ports of a
 // secure fleet, and is told why.
 func TestWrongPartiesAtAFleet(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{Secure: true})
 	commands := func(env []string, args ...string) said { return command(t, w.program, env, args...) }
 	ca := "OOMFLEET_CA=" + w.CAFile()
@@ -305,6 +307,7 @@ func TestWrongPartiesAtAFleet(t *testing.T) {
 // TestExposedFleetDoesNotStart: a fleet that leaves its machine unprotected is
 // refused with everything that is missing, unless the file says that it may.
 func TestExposedFleetDoesNotStart(t *testing.T) {
+	t.Parallel()
 	program, conf := lonely(t, func(f *config.Fleet) {
 		f.Queue = config.Queue{URL: "nats://queue.example:4222"}
 		f.Traces = config.Traces{URL: "http://s3.example", Bucket: "b"}

@@ -31,7 +31,7 @@ func (w *world) results() jetstream.StreamState {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	nc, err := nats.Connect(w.conf.Queue.URL, who)
+	nc, err := nats.Connect(w.conf.Queue.URL, who, nats.Timeout(patience))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -84,6 +84,7 @@ func metric(t *testing.T, address, name string) float64 {
 // TestQueueKilled: the queue's server dies in the middle of a sweep, and agents
 // finish runs that they cannot report.
 func TestQueueKilled(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{})
 	id := w.submit()
 	w.midway(id)
@@ -105,6 +106,7 @@ func TestQueueKilled(t *testing.T) {
 // TestQueueLosesItsDisk: the queue's server comes back with nothing. The registry
 // is the record: what is open is published again.
 func TestQueueLosesItsDisk(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{})
 	id := w.submit()
 	w.midway(id)
@@ -123,6 +125,7 @@ func TestQueueLosesItsDisk(t *testing.T) {
 // TestCoordinatorKilled: the only coordinator dies in the middle of a sweep, and
 // reports pile up in the queue before it comes back.
 func TestCoordinatorKilled(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{})
 	id := w.submit()
 	w.midway(id)
@@ -140,6 +143,7 @@ func TestCoordinatorKilled(t *testing.T) {
 
 // TestEverythingKilledAtOnce: the machine goes down in the middle of a sweep.
 func TestEverythingKilledAtOnce(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{})
 	id := w.submit()
 	w.midway(id)
@@ -152,6 +156,7 @@ func TestEverythingKilledAtOnce(t *testing.T) {
 // TestTraceStoreKilled: the trace store dies in the middle of a sweep, and agents
 // finish recordings that they cannot store.
 func TestTraceStoreKilled(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{})
 	id := w.submit()
 	w.running(w.cfg.Agents) // the first runs are recordings
@@ -188,6 +193,7 @@ func TestTraceStoreKilled(t *testing.T) {
 // TestLeaderKilled: of three coordinators the leader dies in the middle of a
 // sweep and stays away.
 func TestLeaderKilled(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{Coordinators: 3})
 	id := w.submit()
 	w.midway(id)
@@ -304,6 +310,7 @@ func (w *world) sameState() {
 // TestDevKilled: `fleetctl dev` itself dies; nobody is left who could end its
 // processes, so they end themselves.
 func TestDevKilled(t *testing.T) {
+	t.Parallel()
 	program := binary(t)
 	dev := begin(t, program, "dev", "--submit", smallMatrix, "--json")
 	await(t, "the fleet is at work", func() bool {
@@ -324,6 +331,7 @@ func TestDevKilled(t *testing.T) {
 // TestDevInterrupted: Ctrl-C in the middle of a sweep ends the fleet, cleans up,
 // and is not taken for success.
 func TestDevInterrupted(t *testing.T) {
+	t.Parallel()
 	program := binary(t)
 	dev := begin(t, program, "dev", "--submit", smallMatrix, "--json")
 	await(t, "the sweep is under way", func() bool { return strings.Contains(dev.errors(), "cells settled") })

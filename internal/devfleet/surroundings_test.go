@@ -15,11 +15,12 @@ import (
 // TestBadSurroundings: each is one sentence that says what to do, and an exit
 // code that says whose turn it is.
 func TestBadSurroundings(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	t.Cleanup(func() { taken.Close() })
 	file := filepath.Join(t.TempDir(), "a file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -76,6 +77,7 @@ func TestBadSurroundings(t *testing.T) {
 		"replay of no trace file": {args: []string{"trace", "replay", file}, code: 2, advice: file},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // many wait for what does not answer
 			program, conf := "", ""
 			spoil := c.spoil
 			if spoil == nil {
@@ -111,6 +113,7 @@ func TestBadSurroundings(t *testing.T) {
 // TestBrokenMatrix: every problem is shown with its place, by the client, and by
 // the server where only that can know.
 func TestBrokenMatrix(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "broken.yaml")
 	const text = "apiVersion: oomfleet/v1\nname: broken\nworkload: {name: esmfold}\ntarget: {gpu: NVIDIA H200}\naxes:\n" +
 		"  seq_len: [128, twelve]\n  driver: [580.159.04]\n  batch: [1]\n  depth: [1]\n"
@@ -151,6 +154,7 @@ func TestBrokenMatrix(t *testing.T) {
 // TestWrongKeys: an agent and a coordinator with keys that the trace store
 // refuses. They say which, the fleet goes on, and nothing is lost.
 func TestWrongKeys(t *testing.T) {
+	t.Parallel()
 	w := start(t, Config{})
 	id := w.submit()
 	w.midway(id)

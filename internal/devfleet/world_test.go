@@ -134,6 +134,7 @@ func gone(t *testing.T, program string) {
 type said struct {
 	code        int
 	out, errors string
+	busy        time.Duration // processor time, that of its children included
 }
 
 // command runs the program to its end, with variables added to its environment.
@@ -146,11 +147,12 @@ func command(t *testing.T, program string, env []string, args ...string) said {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
+	noRaces(t)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
 		t.Fatalf("fleetctl %s: %v (%v)\n%s", strings.Join(args, " "), err, ctx.Err(), errs.String())
 	}
-	return said{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+	return said{cmd.ProcessState.ExitCode(), out.String(), errs.String(), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
 }
 
 // begun is a command that runs, with its input held open.
@@ -289,6 +291,7 @@ func start(t *testing.T, cfg Config) *world {
 			t.Errorf("left behind: %d %s", p.pid, p.args)
 		}
 		w.noPanics()
+		noRaces(t)
 		if t.Failed() {
 			w.showLogs()
 		}
