@@ -27,9 +27,7 @@ func TestAPITranscripts(t *testing.T) {
 	}
 	for _, steps := range blocks {
 		for _, s := range steps {
-			if got := asCurl(t, s); !matches(s.output, got) {
-				t.Errorf("%s: $ %s\nprints\n%s\nand not\n%s", s.at, s.command, got, strings.Join(s.output, "\n"))
-			}
+			s.check(t, asCurl(t, s))
 		}
 	}
 	example := regexp.MustCompile("(?s)```python\n(.*?)```\n\nprints\n\n```\n(.*?)```\n").FindStringSubmatch(string(text))

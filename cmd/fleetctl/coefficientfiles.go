@@ -170,15 +170,11 @@ func (a *app) readImport(name string, labels importLabels) ([]proto.Coefficients
 
 // readAll reads a file or stdin, to the limit of files of runs.
 func (a *app) readAll(name string) ([]byte, error) {
-	in := a.in
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, wrongInput(fmt.Errorf("open the file: %w", err))
-		}
-		defer file.Close()
-		in = file
+	in, _, err := a.input(name, "the file")
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, maxRunsFile+1))
 	switch {
 	case err != nil:

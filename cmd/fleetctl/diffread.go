@@ -81,17 +81,11 @@ const maxReport = 512 << 20
 
 // readReport reads the status document of a sweep from a file.
 func (a *app) readReport(path string) (r proto.Report, err error) {
-	in := a.in
-	if path == "-" {
-		path = "stdin"
-	} else {
-		file, err := os.Open(path)
-		if err != nil {
-			return r, wrongInput(fmt.Errorf("open the sweep's document: %w", err))
-		}
-		defer file.Close()
-		in = file
+	in, path, err := a.input(path, "the sweep's document")
+	if err != nil {
+		return r, err
 	}
+	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, maxReport))
 	if err != nil {
 		return r, wrongInput(fmt.Errorf("read the sweep's document: %w", err))

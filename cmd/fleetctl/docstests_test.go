@@ -15,6 +15,7 @@ func namedTests() map[string][3]string {
 		"fleetctl matrix submit":          {fleet, "TestRollout", `"matrix", "submit", nightlyMatrix`},
 		"fleetctl matrix list":            {fleet, "TestCommands", `"matrix", "list"`},
 		"fleetctl quota recommend":        {fleet, "TestCommands", `"quota", "recommend"`},
+		"fleetctl quota max-seq-len":      {".", "TestQuotaTranscripts", `../../docs/quota.md`}, // which shows this very line
 		"fleetctl coordinator":            {fleet, "TestClusterCommands", `"coordinator", "--config", file, "--id", id`},
 		"fleetctl agent":                  {fleet, "TestBadSurroundings", `"agent", "--config", "CONFIG"`},
 		"fleetctl cluster status":         {fleet, "TestClusterCommands", `"cluster", "status"`},

@@ -54,15 +54,11 @@ without any is a result too: kind not_oom.`,
 // readLog reads a file, or stdin for "-". What holds no text at all is wrong
 // input: "no allocation failed" would be a claim about something not looked at.
 func (a *app) readLog(path string) (outcome.Log, error) {
-	in, name := a.in, "stdin"
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return outcome.Log{}, wrongInput(fmt.Errorf("open the log: %w", err))
-		}
-		defer file.Close()
-		in, name = file, path
+	in, name, err := a.input(path, "the log")
+	if err != nil {
+		return outcome.Log{}, err
 	}
+	defer in.Close()
 	log, err := outcome.ReadLog(in)
 	var bad *os.PathError // a directory, for one
 	switch {

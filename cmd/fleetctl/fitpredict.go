@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -83,15 +82,11 @@ const maxCoefficients = 256 << 20
 
 // readCoefficients reads the list of any document that has one.
 func (a *app) readCoefficients(path string) ([]proto.Coefficients, error) {
-	in, name := a.in, "stdin"
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, wrongInput(fmt.Errorf("open the coefficients: %w", err))
-		}
-		defer file.Close()
-		in, name = file, path
+	in, name, err := a.input(path, "the coefficients")
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, maxCoefficients))
 	if err != nil {
 		return nil, wrongInput(fmt.Errorf("read the coefficients: %w", err))

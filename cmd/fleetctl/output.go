@@ -80,6 +80,15 @@ func mib(b proto.Bytes) string {
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + " MiB"
 }
 
+// boundaryTable begins the table of a mapped run.
+func boundaryTable(w io.Writer, b proto.Boundary) *table {
+	t := newTable(w, "boundary", mib(b.Boundary))
+	t.row("lowest pass", mib(b.LowestPass))
+	t.row("no-retry", mib(b.NoRetry))
+	t.row("fail bands", bands(b))
+	return t
+}
+
 // bands shows fail bands in MiB, both ends inside.
 func bands(b proto.Boundary) string {
 	if !b.BandsKnown {

@@ -132,15 +132,11 @@ func buildProgram(paths []string) (*programFile, error) {
 
 // readProgram reads a file of `program build`, or stdin for "-".
 func (a *app) readProgram(path string) (*programFile, error) {
-	in, name := a.in, "stdin"
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, fmt.Errorf("read the program: %w", err)
-		}
-		defer f.Close()
-		in, name = f, path
+	in, name, err := a.input(path, "the program")
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, maxProgramFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the program: %w", err)
@@ -192,10 +188,7 @@ func (a *app) programPredictCommand() *cobra.Command {
 			if a.json {
 				return writeJSON(a.out, d)
 			}
-			t := newTable(a.out, "boundary", mib(d.Boundary.Boundary))
-			t.row("lowest pass", mib(d.LowestPass))
-			t.row("no-retry", mib(d.NoRetry))
-			t.row("fail bands", bands(d.Boundary))
+			t := boundaryTable(a.out, d.Boundary)
 			t.row("peak reserved", mib(proto.Bytes(d.PeakReserved)))
 			t.row("peak allocated", mib(proto.Bytes(d.PeakAllocated)))
 			t.row("of", p.question(f, seqLen, batch, chunk))

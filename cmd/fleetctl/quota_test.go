@@ -46,14 +46,20 @@ func serveWorld(t *testing.T, folder string) *quotatest.World {
 	t.Helper()
 	w := quotatest.New(t, folder)
 	node := alone{w}
-	handler, err := api.New(api.Deps{ID: "a", Sweeps: node, Registry: node, Traces: w, Agents: node})
+	serve(t, api.Deps{ID: "a", Sweeps: node, Registry: node, Traces: w, Agents: node})
+	return w
+}
+
+// serve answers the commands of a test.
+func serve(t *testing.T, d api.Deps) {
+	t.Helper()
+	handler, err := api.New(d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	t.Setenv("OOMFLEET_SERVER", server.URL)
-	return w
 }
 
 // TestQuotaTranscripts runs every block of docs/quota.md that is marked as asked
@@ -73,17 +79,7 @@ func TestQuotaTranscripts(t *testing.T) {
 	t.Chdir("../..")
 	serveWorld(t, "agent/sim/traces")
 	sh := &shell{files: map[string]string{}, dir: t.TempDir()}
-	for _, steps := range blocks {
-		for i, s := range steps {
-			got := sh.run(t, s)
-			if !matches(s.output, got) {
-				t.Errorf("%s: $ %s\nprints\n%s\nand not\n%s", s.at, s.command, got, strings.Join(s.output, "\n"))
-			}
-			if next := i + 1; sh.code != 0 && (next == len(steps) || steps[next].command != "echo $?") && s.command != "echo $?" {
-				t.Errorf("%s: $ %s ends with %d; show that with `$ echo $?`", s.at, s.command, sh.code)
-			}
-		}
-	}
+	sh.play(t, blocks)
 }
 
 func recommendation(edit ...func(*api.Recommendation)) api.Recommendation {

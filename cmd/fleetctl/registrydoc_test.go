@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -48,13 +47,7 @@ func TestRegistryTranscripts(t *testing.T) {
 	}
 	t.Chdir("../..")
 	node := restorable{alone{quotatest.New(t, "agent/sim/traces")}}
-	handler, err := api.New(api.Deps{ID: "a", Sweeps: node, Registry: node, Traces: node, Agents: node})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(handler)
-	t.Cleanup(server.Close)
-	t.Setenv("OOMFLEET_SERVER", server.URL)
+	serve(t, api.Deps{ID: "a", Sweeps: node, Registry: node, Traces: node, Agents: node})
 	blocks := consoleBlocks("docs/registry.md", strings.ReplaceAll(string(text), "```console fleet\n", "```console\n"))
 	if len(blocks) < 3 {
 		t.Fatalf("only %d blocks", len(blocks))
@@ -63,14 +56,10 @@ func TestRegistryTranscripts(t *testing.T) {
 	sh.files["oomfleet.backup"] = sh.dir + "/oomfleet.backup"
 	for _, steps := range blocks {
 		for _, s := range steps {
-			got := ""
 			if strings.Contains(s.command, " watch ") {
-				got = follow(t, s)
+				s.check(t, follow(t, s))
 			} else {
-				got = sh.run(t, s)
-			}
-			if !matches(s.output, got) {
-				t.Errorf("%s: $ %s\nprints\n%s\nand not\n%s", s.at, s.command, got, strings.Join(s.output, "\n"))
+				s.check(t, sh.run(t, s))
 			}
 		}
 	}

@@ -50,7 +50,7 @@ func reportHead(r proto.Report, pace string) []string {
 	c := r.Counts
 	head := fmt.Sprintf("%s (%s): %s, %d of %d cells settled", r.Matrix.ID, r.Origin, r.State, c.Settled(), c.Total)
 	if r.State == "running" && c.Total > 0 {
-		head += fmt.Sprintf(" (%d %%), %d in work, %d pending", 100*c.Settled()/c.Total, c.Running, c.Pending)
+		head += fmt.Sprintf(" (%d %%), %d queued or running, %d pending", 100*c.Settled()/c.Total, c.Running, c.Pending)
 	}
 	lines := []string{head + fmt.Sprintf(", %d failed", c.Failed)}
 	if pace != "" {

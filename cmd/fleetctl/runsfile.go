@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,15 +22,11 @@ const (
 // readRuns reads a file of runs in either form, or stdin for "-". Every wrong
 // line is told at once, with its number.
 func (a *app) readRuns(path string, labels importLabels) (runTable, error) {
-	in, name := a.in, "stdin"
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return runTable{}, wrongInput(fmt.Errorf("open the runs: %w", err))
-		}
-		defer file.Close()
-		in, name = file, path
+	in, name, err := a.input(path, "the runs")
+	if err != nil {
+		return runTable{}, err
 	}
+	defer in.Close()
 	limited := &io.LimitedReader{R: in, N: maxRunsFile + 1}
 	buffered := bufio.NewReader(limited)
 	first, err := firstByte(buffered)

@@ -61,7 +61,7 @@ func TestStatusSaysFirstWhatMatters(t *testing.T) {
 	narrow(t, text)
 	head, table, _ := strings.Cut(text, "\n\n")
 	for _, part := range []string{
-		"nightly-2794c5ed (measured): running, 4 of 6 cells settled (66 %), 1 in work, 1 pending, 2 failed\n120 cells an hour, about 60 s left\n",
+		"nightly-2794c5ed (measured): running, 4 of 6 cells settled (66 %), 1 queued or running, 1 pending, 2 failed\n120 cells an hour, about 60 s left\n",
 		"esmfold on NVIDIA H200, drivers 580.159.04, 580.159.04-synthetic, allocator quotas\n",
 		"env 1: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n",
 		"L384 B1 580.159.04, L512 B1 c64 580.159.04-synthetic: failed: its attempts are used up: the runner ended with exit\n  code 3",

@@ -199,10 +199,7 @@ func (a *app) traceBoundaryCommand() *cobra.Command {
 			if a.json {
 				return writeJSON(a.out, d)
 			}
-			t := newTable(a.out, "boundary", mib(d.Boundary.Boundary))
-			t.row("lowest pass", mib(d.LowestPass))
-			t.row("no-retry", mib(d.NoRetry))
-			t.row("fail bands", bands(d.Boundary))
+			t := boundaryTable(a.out, d.Boundary)
 			t.row("of", r.question(string(r.kind)+" quotas", f.env))
 			t.row("replays", fmt.Sprint(d.Replays))
 			if d.Layout {

@@ -88,16 +88,27 @@ func transcript(t *testing.T, blocks [][]step) {
 	t.Chdir("../..")
 	t.Setenv("OOMFLEET_SERVER", "")
 	sh := &shell{files: map[string]string{}, dir: t.TempDir()}
+	sh.play(t, blocks)
+}
+
+// play runs blocks, and holds each step to what it shows.
+func (sh *shell) play(t *testing.T, blocks [][]step) {
+	t.Helper()
 	for _, steps := range blocks {
 		for i, s := range steps {
-			got := sh.run(t, s)
-			if !matches(s.output, got) {
-				t.Errorf("%s: $ %s\nprints\n%s\nand not\n%s", s.at, s.command, got, strings.Join(s.output, "\n"))
-			}
+			s.check(t, sh.run(t, s))
 			if next := i + 1; sh.code != 0 && (next == len(steps) || steps[next].command != "echo $?") && s.command != "echo $?" {
 				t.Errorf("%s: $ %s ends with %d; show that with `$ echo $?`", s.at, s.command, sh.code)
 			}
 		}
+	}
+}
+
+// check holds a step to what it shows.
+func (s step) check(t *testing.T, got string) {
+	t.Helper()
+	if !matches(s.output, got) {
+		t.Errorf("%s: $ %s\nprints\n%s\nand not\n%s", s.at, s.command, got, strings.Join(s.output, "\n"))
 	}
 }
 
