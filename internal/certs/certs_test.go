@@ -95,24 +95,6 @@ func TestMutual(t *testing.T) {
 	if err := greet(t, server, forged); err == nil {
 		t.Error("a client of another authority was served")
 	}
-	queue := certs.Files{CA: one.CA, Cert: filepath.Join(dir, "queue.pem"), Key: filepath.Join(dir, "queue.key")}
-	if err := a.IssueServer(queue.Cert, queue.Key, []string{"127.0.0.1"}, time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	asClient, err := queue.Mutual()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := greet(t, server, asClient); err == nil {
-		t.Error("a server's certificate was served as a client's")
-	}
-	asServer, err := certs.Files{Cert: queue.Cert, Key: queue.Key}.Server()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := greet(t, asServer, trusting); err != nil {
-		t.Errorf("a server's certificate is not good as one: %v", err)
-	}
 	// While authorities are changed, one file holds both.
 	both := filepath.Join(t.TempDir(), "both.pem")
 	for _, ca := range []string{one.CA, stranger.CA} {
@@ -149,6 +131,39 @@ func TestMutual(t *testing.T) {
 	}
 	if err := greet(t, plain, trusting); err != nil {
 		t.Errorf("a server alone shows itself: %v", err)
+	}
+}
+
+// TestServersAlone: a certificate that is made for servers is none of a member.
+func TestServersAlone(t *testing.T) {
+	dir := t.TempDir()
+	a := authority(t, dir)
+	one := issue(t, dir, "one", a)
+	server, err := one.Mutual()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusting, err := certs.Files{CA: one.CA}.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue := certs.Files{CA: one.CA, Cert: filepath.Join(dir, "queue.pem"), Key: filepath.Join(dir, "queue.key")}
+	if err := a.IssueServer(queue.Cert, queue.Key, []string{"127.0.0.1"}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	asClient, err := queue.Mutual()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := greet(t, server, asClient); err == nil {
+		t.Error("a server's certificate was served as a client's")
+	}
+	asServer, err := certs.Files{Cert: queue.Cert, Key: queue.Key}.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := greet(t, asServer, trusting); err != nil {
+		t.Errorf("a server's certificate is not good as one: %v", err)
 	}
 }
 

@@ -16,6 +16,8 @@ type books struct {
 	revisions map[registry.Key]int
 	// passed and failed are the aims that a counted run has decided.
 	passed, failed map[aim]bool
+	// stalePublishes and lostReports are counted to show that they happened.
+	stalePublishes, lostReports int
 }
 
 func newBooks() books {

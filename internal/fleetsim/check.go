@@ -38,10 +38,8 @@ type checker struct {
 	cancelled map[proto.MatrixID]bool
 	offered   int
 	accepted  int
-	// stalePublishes and lostReports are counted to show that they happened.
-	stalePublishes, lostReports int
-	first                       *Violation
-	books                       books
+	first     *Violation
+	books     books
 }
 
 // aim is what a run was asked for.

@@ -54,7 +54,7 @@ type Counts struct {
 
 func (s *sim) counts() Counts {
 	c := Counts{Cells: len(s.town.keys), Entries: len(s.cluster.log), Results: s.check.accepted, Late: s.check.offered - s.check.accepted,
-		Events: s.fired, Disturbed: len(s.check.disturbed), LostReports: s.check.lostReports, StalePublishes: s.check.stalePublishes, Lasted: s.now}
+		Events: s.fired, Disturbed: len(s.check.disturbed), LostReports: s.check.books.lostReports, StalePublishes: s.check.books.stalePublishes, Lasted: s.now}
 	for id, sweep := range s.view().Sweeps {
 		if strings.HasPrefix(string(id), "again-") {
 			c.GivenUp += len(sweep.Cells)
