@@ -94,7 +94,8 @@ func TestSecondHopRefused(t *testing.T) {
 
 func TestNoLeader(t *testing.T) {
 	c := newCluster(t)
-	first, second := c.serve("n1", nil), c.serve("n2", nil)
+	c.serve("n1", nil)
+	second := c.serve("n2", nil)
 	for name, believes := range map[string]string{"unknown": "", "not a member": "n9"} {
 		t.Run(name, func(t *testing.T) {
 			c.believe("n2", believes)
@@ -113,7 +114,11 @@ func TestNoLeader(t *testing.T) {
 		wantNoLeader(t, err)
 	})
 	t.Run("gone", func(t *testing.T) {
-		c.believe("n2", "n1")
+		// Of a cluster of its own: over a connection that was used before, the
+		// follower may not know yet that the leader is gone, and cannot tell
+		// whether the leader has read the request.
+		c := newCluster(t)
+		first, second := c.serve("n1", nil), c.serve("n2", nil)
 		first.Close()
 		_, err := c.client(second).Submit(t.Context(), submission())
 		wantNoLeader(t, err)

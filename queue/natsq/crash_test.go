@@ -129,7 +129,7 @@ func (c *crash) waitTaken(ctx context.Context, n int) {
 // tasks are published, worked on and taken. What was published is executed at
 // least once, no result that was reported is lost, and every wait recovers.
 func TestKillServerMidWork(t *testing.T) {
-	ctx := within(t, patience)
+	ctx := within(t, 3*patience) // 2,400 tasks, each of which is eight requests
 	c := &crash{t: t, srv: startChild(t), tasks: queuetest.Tasks("1", 2400),
 		executed: map[proto.TaskID]int{}, taken: map[proto.TaskID]int{}, progress: make(chan struct{}, 1)}
 	work, stop := context.WithCancel(ctx)

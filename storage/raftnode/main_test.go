@@ -85,7 +85,7 @@ func configs(t *testing.T, dirs ...string) []Config {
 		servers = append(servers, Server{ID: fmt.Sprintf("n%d", i+1), RaftAddr: listener.Addr().String()})
 		// Slower than the default: these tests share a machine, and a leader
 		// that steps down because it was not scheduled is not their subject.
-		out = append(out, Config{ID: servers[i].ID, DataDir: dir, Listener: listener, Heartbeat: time.Second})
+		out = append(out, Config{ID: servers[i].ID, DataDir: dir, Listener: listener, Heartbeat: 2 * time.Second})
 	}
 	for i := range out {
 		out[i].Servers = servers

@@ -25,7 +25,7 @@ func joiner(t *testing.T, id string, servers []Server) (*Node, Server) {
 		t.Fatal(err)
 	}
 	own := Server{ID: id, RaftAddr: listener.Addr().String(), Join: true}
-	n := open(t, Config{ID: id, DataDir: t.TempDir(), Listener: listener, Heartbeat: time.Second, Keep: hasty, Servers: append(append([]Server{}, servers...), own)})
+	n := open(t, Config{ID: id, DataDir: t.TempDir(), Listener: listener, Heartbeat: 2 * time.Second, Keep: hasty, Servers: append(append([]Server{}, servers...), own)})
 	return n, Server{ID: own.ID, RaftAddr: own.RaftAddr}
 }
 
