@@ -194,7 +194,7 @@ is meant. A running sweep's pace is the average since it was submitted; with
 			if wait || watch {
 				return a.follow(cmd.Context(), client, report.Matrix.ID, watch)
 			}
-			for _, line := range whoIsMissing(cmd.Context(), client, report) {
+			for _, line := range sinceWhen(whoIsMissing(cmd.Context(), client, report), report, time.Now()) {
 				fmt.Fprintln(a.err, line)
 			}
 			var submitted time.Time

@@ -6,10 +6,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/proto"
 )
+
+// noAgent is why cells of a stack wait that no agent serves.
+const noAgent = "none is announced"
 
 // unserved says, one sentence a stack, which cells of a sweep wait for an agent
 // that is not there. A sweep in this state makes no progress and no error.
@@ -22,7 +26,7 @@ func unserved(r proto.Report, agents []proto.AgentInfo) []string {
 		if served[pool] {
 			return ""
 		}
-		return "none is announced"
+		return noAgent
 	})
 }
 
@@ -61,6 +65,12 @@ func waiting(r proto.Report, why func(proto.Pool) string) (out []string) {
 			reasons[stack] = reason
 		}
 	}
+	for _, o := range r.Open { // of settled cells: these wait to be recorded again
+		reason, stack := why(proto.PoolOf(r.Origin, o.GPU, o.Driver)), fmt.Sprintf("%s, driver %s, %s", o.GPU, o.Driver, r.Origin)
+		if reason != "" && cells[stack] == 0 {
+			cells[stack], reasons[stack] = o.Cells, reason
+		}
+	}
 	for _, stack := range slices.Sorted(maps.Keys(cells)) {
 		what := fmt.Sprintf("%d cells wait", cells[stack])
 		if cells[stack] == 1 {
@@ -69,6 +79,31 @@ func waiting(r proto.Report, why func(proto.Pool) string) (out []string) {
 		out = append(out, fmt.Sprintf("%s for an agent of %s: %s", what, stack, reasons[stack]))
 	}
 	return out
+}
+
+// sinceWhen adds to the sentences on a sweep how long its cells have waited, and
+// how the wait ends. A screen that is drawn again and again goes without.
+func sinceWhen(lines []string, r proto.Report, now time.Time) []string {
+	out := slices.Clone(lines)
+	for i, line := range out {
+		for _, o := range r.Open {
+			if strings.Contains(line, fmt.Sprintf(" %s, driver %s, %s:", o.GPU, o.Driver, r.Origin)) {
+				out[i] += fmt.Sprintf(", for %s now", roughly(max(0, now.Sub(o.Since))))
+			}
+		}
+		if strings.Contains(line, ": "+noAgent) {
+			out[i] += "; start one on such a card: " + startAgent(r.Origin)
+		}
+	}
+	return out
+}
+
+// startAgent is the command that starts an agent of an origin.
+func startAgent(origin proto.Origin) string {
+	if origin == proto.OriginSimulated {
+		return "fleetctl agent --sim --config FILE"
+	}
+	return "fleetctl agent --config FILE"
 }
 
 // whoIsMissing asks the fleet for its agents and names what a sweep waits for.

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/oomfleet/oomfleet/proto"
 )
@@ -21,5 +22,33 @@ func TestUnservedNamesTheMissingStack(t *testing.T) {
 	agent.Origin = proto.OriginSimulated // a simulated agent serves no measured cell
 	if got := unserved(r, []proto.AgentInfo{agent}); len(got) != 2 {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestUnservedSaysForHowLong: status names the wait and what ends it, also where
+// settled cells wait to be recorded again.
+func TestUnservedSaysForHowLong(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	cell := func(state proto.CellState) proto.CellReport {
+		return proto.CellReport{GPU: "NVIDIA H200", Driver: "580.2", Origin: proto.OriginMeasured, State: state}
+	}
+	r := proto.Report{State: "running", Origin: proto.OriginMeasured, Cells: []proto.CellReport{cell(proto.CellRunning), cell(proto.CellPending)},
+		Open: []proto.OpenCells{{GPU: "NVIDIA H200", Driver: "580.2", Cells: 1, Since: now.Add(-3 * time.Minute)}}}
+	const start = "; start one on such a card: fleetctl agent --config FILE"
+	if got := sinceWhen(unserved(r, nil), r, now); len(got) != 1 ||
+		got[0] != "2 cells wait for an agent of NVIDIA H200, driver 580.2, measured: none is announced, for 3 min now"+start {
+		t.Errorf("%q", got)
+	}
+	r.Cells = []proto.CellReport{cell(proto.CellCertified), cell(proto.CellCertified)}
+	if got := sinceWhen(unserved(r, nil), r, now.Add(-time.Hour)); len(got) != 1 || !strings.HasPrefix(got[0], "1 cell waits for an agent") || !strings.HasSuffix(got[0], "for 1 s now"+start) {
+		t.Errorf("a repeat, and a clock that is behind: %q", got)
+	}
+	there := proto.AgentInfo{ID: "gpu-1", Origin: proto.OriginMeasured, State: proto.AgentIdle, Stack: proto.Stack{GPU: "NVIDIA H200", Driver: "580.2"}}
+	if got := unserved(r, []proto.AgentInfo{there}); len(got) != 0 {
+		t.Errorf("served: %q", got)
+	}
+	there.State = proto.AgentQuarantined
+	if got := sinceWhen(resting(r, []proto.AgentInfo{there}), r, now); len(got) != 1 || !strings.HasSuffix(got[0], "gpu-1 is quarantined, for 3 min now") {
+		t.Errorf("resting: %q", got)
 	}
 }

@@ -1,8 +1,10 @@
 package registry
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/oomfleet/oomfleet/proto"
 )
@@ -37,13 +39,46 @@ func (v View) Report(id proto.MatrixID) (proto.Report, bool) {
 		report.Cells = append(report.Cells, row)
 		groups[GroupOf(record)] = true
 	}
-	report.State = v.sweepState(sweep, report.Counts)
+	if report.State = v.sweepState(sweep, report.Counts); report.State == SweepRunning {
+		report.Open = v.open(sweep)
+	}
 	for _, key := range slices.SortedFunc(maps.Keys(groups), GroupKey.Compare) {
 		if set := v.Coefficients[key]; set != nil {
 			report.Coefficients = append(report.Coefficients, set.Models...)
 		}
 	}
 	return report, true
+}
+
+// open are the cells of a sweep that have an open task, by stack. A task of a
+// settled cell is a repeat, of this sweep or of another one.
+func (v View) open(sweep *Sweep) []proto.OpenCells {
+	type stack struct{ gpu, driver string }
+	found := make(map[stack]*proto.OpenCells)
+	var out []proto.OpenCells
+	for _, id := range sweep.Cells {
+		r := v.Records[Key{Origin: sweep.Origin, Cell: id}]
+		if len(r.Open) == 0 || r.Settled != nil && sweep.Missing(r) == 0 {
+			continue
+		}
+		on := stack{r.Cell.GPU, r.Cell.Driver}
+		if found[on] == nil {
+			found[on] = &proto.OpenCells{GPU: on.gpu, Driver: on.driver, Since: r.Open[0].Issued}
+		}
+		found[on].Cells++
+		for _, o := range r.Open {
+			if o.Issued.Before(found[on].Since) {
+				found[on].Since = o.Issued
+			}
+		}
+	}
+	for _, cells := range found {
+		out = append(out, *cells)
+	}
+	slices.SortFunc(out, func(a, b proto.OpenCells) int {
+		return cmp.Or(strings.Compare(a.GPU, b.GPU), strings.Compare(a.Driver, b.Driver))
+	})
+	return out
 }
 
 // State is how far the cell has come.

@@ -174,3 +174,30 @@ func BenchmarkApplyAfterView(b *testing.B) {
 			Prediction: proto.Prediction{Trace: proto.Digest(rune(i))}}})
 	}
 }
+
+// TestReportSaysWhatIsOpen: by stack, since the oldest task, and nothing once the
+// sweep has settled.
+func TestReportSaysWhatIsOpen(t *testing.T) {
+	l := newLog(t)
+	l.apply(sweep("s", 32, 64, 96))
+	first := l.issue(record(32))[0]
+	since := l.View().AppliedTime
+	l.apply(sweep("other", 128))
+	l.issue(record(64))
+	report := func(id proto.MatrixID) proto.Report { r, _ := l.View().Report(id); return r }
+	if open := report("s").Open; len(open) != 1 || open[0].Cells != 2 || !open[0].Since.Equal(since) || open[0].GPU != first.Cell.GPU || open[0].Driver != first.Cell.Driver {
+		t.Errorf("%+v", open)
+	}
+	if open := report("other").Open; len(open) != 0 {
+		t.Errorf("of another sweep: %+v", open)
+	}
+	l = certified(t)
+	l.apply(repeatSweep("r", 1, 32))
+	l.issue(again(32))
+	if open := report("r").Open; len(open) != 1 || open[0].Cells != 1 {
+		t.Errorf("a repeat: %+v", open)
+	}
+	if open := report("s").Open; len(open) != 0 {
+		t.Errorf("of a settled sweep: %+v", open)
+	}
+}
