@@ -66,6 +66,7 @@ type sweepHooks struct {
 	grant int32
 	gone  func(id int32) // before a whole segment leaves
 	gives bool           // whole segments leave as soon as they are free
+	loose bool           // a whole segment was free, since this was last set to false
 }
 
 // New returns an allocator that holds nothing. deviceTotal is the card's total
@@ -166,7 +167,7 @@ func (a *Allocator) find(set uint16, size int64) int32 {
 	if id == none {
 		return none
 	}
-	if a.sweep.tie != nil {
+	if a.sweep.tie != nil && a.blocks[id].after != none {
 		a.noteTie(id)
 	}
 	if !a.plain {
@@ -278,9 +279,11 @@ func (a *Allocator) settle(id int32) int32 {
 		b.state = free
 		a.file(id)
 	}
-	if a.sweep.gives && !a.blocks[id].split() {
-		a.unfile(id)
-		a.part(id)
+	if a.sweep.asks && !a.blocks[id].split() {
+		if a.sweep.loose = true; a.sweep.gives {
+			a.unfile(id)
+			a.part(id)
+		}
 	}
 	return id
 }

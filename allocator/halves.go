@@ -8,6 +8,10 @@ const stride = 768
 // half is the part of a program that one of the two pools serves. The pools
 // share nothing but the limit and the driver: what a pool does between two of
 // its requests to the driver depends on its own ops alone.
+//
+// Under max_split_size the large pool is two: blocks of that size or more serve
+// requests of that size or more, whole, and no others. Those requests make up a
+// third part (see oversize).
 type half struct {
 	Program
 	bounds []int // ops before which a replay stops, so that equal states meet; the end is one
@@ -33,12 +37,12 @@ func (p *Program) divisible(set *Settings) bool {
 // ask for: they are made once.
 type division struct {
 	once   sync.Once
-	halves [2]*half
+	halves [3]*half
 }
 
 // halves are the parts of a divisible program under the settings.
-func (p *Program) halves(set *Settings) [2]*half {
-	if p.divided == nil || set.Divisions != [16]int64{} {
+func (p *Program) halves(set *Settings) [3]*half {
+	if p.divided == nil || set.Divisions != [16]int64{} || set.MaxSplit > 0 {
 		return p.divide(set)
 	}
 	p.divided.once.Do(func() { p.divided.halves = p.divide(set) })
@@ -47,21 +51,22 @@ func (p *Program) halves(set *Settings) [2]*half {
 
 // divide splits a divisible program. Ops keep their index in it as their event,
 // slots are numbered anew, and blocks that are never freed have none.
-func (p *Program) divide(set *Settings) [2]*half {
-	s := splitter{p: p, set: set, pool: make([]uint8, p.slots)}
+func (p *Program) divide(set *Settings) [3]*half {
+	s := splitter{p: p, set: set, pool: make([]uint8, p.slots), apart: p.keepsApart(set)}
 	for h := range s.out {
 		s.out[h] = &half{Program: Program{streams: p.streams, oomAt: -1, synthetic: true}}
 		s.names[h] = make([]int32, p.slots)
 	}
-	large := s.count()
-	s.out[0].ops, s.out[1].ops = make([]op, 0, len(p.ops)-large), make([]op, 0, large)
+	for h, n := range s.count() {
+		s.out[h].ops = make([]op, 0, n)
+	}
 	at := 0
 	freed := p.freed()
 	for _, t := range p.repeated {
 		// The first turn may free blocks of the other pool than the turns behind
 		// it do: what lives from turn to turn was allocated elsewhere.
 		at = s.take(at, t.start+t.period, freed)
-		start := [2]int{len(s.out[0].ops), len(s.out[1].ops)}
+		start := [3]int{len(s.out[0].ops), len(s.out[1].ops), len(s.out[2].ops)}
 		at = s.take(at, t.start+2*t.period, freed)
 		for h, q := range s.out {
 			if period := len(q.ops) - start[h]; period > 0 {
@@ -97,23 +102,44 @@ func (p *Program) freed() []bool {
 type splitter struct {
 	p     *Program
 	set   *Settings
-	pool  []uint8    // by slot: the pool of its block
-	names [2][]int32 // by slot: its number in a half, plus one
-	out   [2]*half
+	apart bool       // oversize requests are a part of their own
+	pool  []uint8    // by slot: the part that its block belongs to
+	names [3][]int32 // by slot: its number in a half, plus one
+	out   [3]*half
 }
 
-// count is how many ops the large pool gets.
-func (s *splitter) count() int {
-	n := 0
+// keepsApart is whether oversize blocks and the others never become one another:
+// no segment of max_split_size or more is ever asked for a smaller request.
+func (p *Program) keepsApart(set *Settings) bool {
+	for i := range p.ops {
+		if o := &p.ops[i]; o.kind == opAlloc && set.MaxSplit > 0 {
+			if size := set.round(o.size); size < set.MaxSplit && set.ask(size) >= set.MaxSplit {
+				return false
+			}
+		}
+	}
+	return set.MaxSplit > 0
+}
+
+// part is where a request belongs.
+func (s *splitter) part(size int64) int {
+	if s.apart && s.set.round(size) >= s.set.MaxSplit {
+		return 2
+	}
+	return s.set.poolOf(size)
+}
+
+// count is how many ops each part gets.
+func (s *splitter) count() (n [3]int) {
 	for i := range s.p.ops {
 		switch o := &s.p.ops[i]; o.kind {
 		case opAlloc:
-			s.pool[o.slot] = uint8(s.set.poolOf(o.size))
-			n += int(s.pool[o.slot])
+			s.pool[o.slot] = uint8(s.part(o.size))
+			n[s.pool[o.slot]]++
 		case opFree:
-			n += int(s.pool[o.slot])
+			n[s.pool[o.slot]]++
 		default:
-			n++
+			n[1]++
 		}
 	}
 	return n
@@ -126,7 +152,7 @@ func (s *splitter) take(at, end int, freed []bool) int {
 		h := 1 // what concerns both is the large pool's
 		switch o.kind {
 		case opAlloc:
-			h = s.set.poolOf(o.size)
+			h = s.part(o.size)
 			s.pool[o.slot] = uint8(h)
 			if !freed[at] {
 				o.kind, o.slot = opHold, 0

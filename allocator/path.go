@@ -8,6 +8,7 @@ import "slices"
 type path struct {
 	place    placer
 	pools    [2]cursor
+	over     oversize
 	cached   []uint64 // small segments that hold nothing, by address
 	limit    int64
 	reserved int64
@@ -15,10 +16,15 @@ type path struct {
 	passed   int64 // largest value that the limit let through
 	retries  int
 	last     bool // the small pool's request waits after a flush
-	pressed  int  // how often the small pool has made the large one flush
+	pressed  int  // how often a request of another pool has made the large one flush
+	walked   int  // nodes so far
 }
 
-// hardPressed is how many flushes for small requests make it likely that the
+// copiesApart is how many nodes lie between copies at least: to walk over what the
+// pools know already costs less than a copy.
+const copiesApart = 16
+
+// hardPressed is how many flushes for requests of others make it likely that the
 // next one, too, comes before the large pool's next request.
 const hardPressed = 4
 
@@ -39,9 +45,10 @@ type paths struct {
 	floor  int64 // no copy for limits below
 	pools  [2]*pool
 	before int // steps of the pools, for other layouts
+	passes int // oversize ops done
 	now    path
-	copies []path
-	spare  []path
+	copies []*path
+	spare  []*path
 }
 
 func newPaths(p *Program, layout Layout, floor int64, pools [2]*pool) *paths {
@@ -55,6 +62,7 @@ func (s *paths) start(limit int64) {
 	if !s.p.ranges {
 		s.now.place = newPlacer(s.layout, s.p.segments)
 	}
+	s.now.over.live = make([]span, s.pools[1].over.slots)
 	for h, m := range s.pools {
 		s.now.pools[h].edge = &edge{to: m.root, flushes: true}
 	}
@@ -69,7 +77,7 @@ func (s *paths) replay(limit int64) ReplayResult {
 	if s.copies = s.copies[:n]; n == 0 {
 		s.start(limit)
 	} else {
-		s.now.copyFrom(&s.copies[n-1])
+		s.now.copyFrom(s.copies[n-1])
 		s.now.limit = limit
 	}
 	oom := !s.run()
@@ -80,7 +88,9 @@ func (s *paths) reach() (passed, idle int64) { return s.now.passed, 0 }
 
 func (s *paths) tied() bool { return s.pools[0].tied || s.pools[1].tied }
 
-func (s *paths) steps() int { return s.pools[0].run.steps + s.pools[1].run.steps - s.before }
+func (s *paths) steps() int {
+	return s.pools[0].run.steps + s.pools[1].run.steps - s.before + s.passes
+}
 
 // run goes on to the end; false where a request is refused for good.
 func (s *paths) run() bool {
@@ -91,6 +101,13 @@ func (s *paths) run() bool {
 			h = 1
 		}
 		n := x.pools[h].edge.to
+		if s.overBefore(n.time) {
+			if !s.advance(n.time) {
+				return false
+			}
+			continue // a flush may have changed what comes next
+		}
+		x.walked++
 		x.leave(h, n.time)
 		switch n.kind {
 		case nodeEnd:
@@ -100,8 +117,7 @@ func (s *paths) run() bool {
 		case nodeFlush:
 			s.step(h, n, goOn)
 			x.leave(h, n.time+1)
-			x.leave(0, n.time)
-			x.drop()
+			x.drop(n.time)
 		default:
 			if !s.serve(h, n) {
 				return false
@@ -114,7 +130,7 @@ func (s *paths) run() bool {
 func (s *paths) step(h int, n *node, answer int32) {
 	c, until := &s.now.pools[h], int32(0)
 	if h == 1 && s.now.pressed >= hardPressed {
-		until = s.now.pools[0].edge.to.time
+		until = min(s.now.pools[0].edge.to.time, s.nextOversize(n.time))
 	}
 	c.from, c.answer, c.edge, c.done = n, answer, s.pools[h].step(n, answer, until), 0
 }
@@ -128,14 +144,15 @@ func (s *paths) serve(h int, n *node) bool {
 		s.step(h, n, x.insert(h, addr))
 		return true
 	}
-	v := x.reserved + n.want
-	s.save(v)
-	if v <= x.limit {
-		x.passed = max(x.passed, v)
-		x.reserved = v
-		x.peak = max(x.peak, v)
+	s.save(x.reserved + n.want)
+	addr, ok := x.ask(n.want)
+	if !ok && h == 1 && n.kind == nodeAsk && len(x.over.free) > 0 {
+		x.release(0)
+		addr, ok = x.ask(n.want)
+	}
+	if ok {
 		x.last = false
-		s.step(h, n, x.insert(h, x.place.take(n.want, n.want)))
+		s.step(h, n, x.insert(h, addr))
 		return true
 	}
 	if n.kind == nodeAskLast || x.last {
@@ -148,17 +165,33 @@ func (s *paths) serve(h int, n *node) bool {
 			return true
 		}
 	} else {
-		c := &x.pools[1]
-		x.leave(1, n.time)
-		c.edge = s.pools[1].flushed(c.from, c.answer, n.time, c.edge)
-		x.leave(1, n.time+1)
+		s.flushLarge(n.time)
 		x.last = true
-		x.pressed++
 	}
 	x.retries++
-	x.leave(0, n.time)
-	x.drop()
+	x.drop(n.time)
 	return true
+}
+
+// flushLarge flushes the large pool for a request that is not its own.
+func (s *paths) flushLarge(time int32) {
+	c := &s.now.pools[1]
+	s.now.leave(1, time)
+	if e := s.pools[1].flushed(c.from, c.answer, time, c.edge); e != c.edge {
+		c.edge = e
+		s.now.pressed++
+	}
+	s.now.leave(1, time+1)
+}
+
+// ask asks the driver; false where the limit refuses.
+func (x *path) ask(want int64) (addr uint64, ok bool) {
+	v := x.reserved + want
+	if v > x.limit {
+		return 0, false
+	}
+	x.passed, x.peak, x.reserved = max(x.passed, v), max(x.peak, v), v
+	return x.place.take(want, want), true
 }
 
 // insert files a segment of a pool and returns its rank.
@@ -188,8 +221,13 @@ func (x *path) leave(h int, time int32) {
 	}
 }
 
-// drop gives the cached small segments back to the driver.
-func (x *path) drop() {
+// drop is what a flush at a time does beside the large pool: oversize segments and
+// cached small ones go back to the driver.
+func (x *path) drop(time int32) {
+	for len(x.over.free) > 0 {
+		x.release(0)
+	}
+	x.leave(0, time)
 	for _, addr := range x.cached {
 		x.place.give(addr, smallSegment)
 		x.reserved -= smallSegment
@@ -199,10 +237,11 @@ func (x *path) drop() {
 
 // save keeps a copy before a request that no limit so far had to let through.
 func (s *paths) save(v int64) {
-	if v <= s.now.passed || v < s.floor || len(s.copies) >= maxCheckpoints {
+	n := len(s.copies)
+	if v <= s.now.passed || v < s.floor || n >= maxCheckpoints || n > 0 && s.now.walked-s.copies[n-1].walked < copiesApart {
 		return
 	}
-	var c path
+	c := &path{}
 	if k := len(s.spare); k > 0 {
 		c, s.spare = s.spare[k-1], s.spare[:k-1]
 	}
@@ -217,6 +256,7 @@ func (x *path) copyFrom(src *path) {
 	*x = *src
 	x.place.copyLists(&old.place, &src.place)
 	x.cached = append(old.cached[:0], src.cached...)
+	x.over.copyLists(&old.over, &src.over)
 	for h := range x.pools {
 		x.pools[h].segs = append(old.pools[h].segs[:0], src.pools[h].segs...)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 )
 
 // pool replays one half of a program once for each distinct state, whatever the
@@ -19,6 +20,7 @@ import (
 // the pool's course does not depend on how many there are. A path keeps them.
 type pool struct {
 	half *half
+	over *half     // of the large pool: the oversize requests, which it leaves out
 	size uint16    // 0: the small pool, 1: the large one, as in a block's set
 	run  *replay   // stands at node at
 	segs []uint64  // of run: bases of segments, ascending
@@ -28,7 +30,9 @@ type pool struct {
 
 	root   *node // before the first op
 	nodes  map[string]*node
-	passed int // how many outs there were before the last flush
+	passed int  // how many outs there were before the last flush
+	tight  bool // of the edge that is being run
+	bare   bool // of the node that it comes to
 	room   scratch
 }
 
@@ -40,6 +44,9 @@ type scratch struct {
 	way    []*node
 	last   kept // of node lastOf, which a flush is likely to come back to
 	lastOf *node
+	nodes  []node // to be handed out: there are thousands
+	edges  []edge
+	outs   []passing // edges have those before its length
 }
 
 const (
@@ -63,10 +70,15 @@ const (
 	nodeEnd
 )
 
-// kept is the state of a pool's run.
+// kept is the state of a pool's run: of its allocator what a pool changes.
 type kept struct {
-	state *replay
-	segs  []uint64
+	blocks  []block
+	set     freeSet
+	vacancy int32
+	born    int32
+	live    []int32
+	segs    []uint64
+	at      int
 }
 
 // The answers at nodes that are no granted rank.
@@ -77,15 +89,23 @@ const (
 
 // node is a state in which a pool waits for an answer.
 type node struct {
-	kind nodeKind
-	want int64           // asked of the driver
-	time int32           // op of the whole program that comes next, or waits
-	kept                 // nothing: to be had from the node before
-	next map[int32]*edge // by answer
+	kind  nodeKind
+	want  int64    // asked of the driver
+	time  int32    // op of the whole program that comes next, or waits
+	kept  *kept    // nil: to be had from the node before
+	first answered // most nodes get one answer only
+	next  []answered
 
 	before *node
-	way    way // that led here from before
-	sought int // how often its state was had from there
+	way    way  // that led here from before
+	sought int  // how often its state was had from there
+	bare   bool // no whole segment is free, so that a flush releases nothing
+}
+
+// answered is how a pool goes on after an answer.
+type answered struct {
+	answer int32
+	edge   *edge
 }
 
 // way is how a pool goes on from a node.
@@ -101,6 +121,7 @@ type edge struct {
 	to      *node
 	flushed map[int32]*edge // by time: the same with a flush there
 	flushes bool            // there was one, or nothing, since the last op
+	tight   bool            // a flush would have released nothing at any time
 }
 
 // passing is a segment that leaves the pool.
@@ -120,15 +141,15 @@ func newPool(h *half, set Settings, size uint16) *pool {
 		m.tied = true
 		hooks.tie = nil // once is enough
 	}
+	m.bare = true
 	m.root = m.node(m.kind())
 	return m
 }
 
 func newPools(p *Program, set *Settings) *[2]*pool {
-	out := &[2]*pool{}
-	for size, h := range p.halves(set) {
-		out[size] = newPool(h, *set, uint16(size))
-	}
+	parts := p.halves(set)
+	out := &[2]*pool{newPool(parts[0], *set, 0), newPool(parts[1], *set, 1)}
+	out[1].over = parts[2]
 	return out
 }
 
@@ -151,7 +172,7 @@ func (m *pool) time() int32 {
 // step is the edge of a node for an answer. Where it is new it may end before a
 // time, if that is not 0.
 func (m *pool) step(n *node, answer, until int32) *edge {
-	if e := n.next[answer]; e != nil {
+	if e := n.after(answer); e != nil {
 		return e
 	}
 	m.stand(n)
@@ -159,32 +180,49 @@ func (m *pool) step(n *node, answer, until int32) *edge {
 		m.room.last.save(m)
 		m.room.lastOf = n
 	}
-	e := &edge{to: m.arrive(n, way{answer: answer, until: until})}
-	e.outs, m.outs = m.outs, nil
-	if n.next == nil {
-		n.next = map[int32]*edge{}
+	e := m.newEdge()
+	e.to = m.arrive(n, way{answer: answer, until: until})
+	e.outs, e.tight = m.claim(), m.tight
+	if n.first.edge == nil {
+		n.first = answered{answer, e}
+	} else {
+		n.next = append(n.next, answered{answer, e})
 	}
-	n.next[answer] = e
 	return e
+}
+
+// after is the edge of an answer that was given before; nil without one.
+func (n *node) after(answer int32) *edge {
+	if n.first.answer == answer {
+		return n.first.edge
+	}
+	for _, a := range n.next {
+		if a.answer == answer {
+			return a.edge
+		}
+	}
+	return nil
 }
 
 // flushed is edge e of a node with a flush at a time before e.to; e itself where
 // nothing is released.
 func (m *pool) flushed(n *node, answer, time int32, e *edge) *edge {
-	if f := e.flushed[time]; f != nil || e.flushes {
+	if f := e.flushed[time]; f != nil || e.flushes || e.tight {
 		return cmp.Or(f, e)
 	}
 	w := way{answer: answer, flush: time}
-	f := &edge{flushes: true}
+	f := m.newEdge()
+	f.flushes = true
 	if m.at == e.to && m.run.at == m.opAt(time) { // run stands there
-		m.outs, m.passed = slices.Clone(e.outs), len(e.outs)
+		m.outs, m.passed = append(m.room.outs[len(m.room.outs):], e.outs...), len(e.outs)
 		m.run.a.flush()
+		m.bare = true
 		f.to = m.light(n, w, m.kind())
 	} else {
 		m.stand(n)
 		f.to = m.arrive(n, w)
 	}
-	if f.outs, m.outs = m.outs, nil; len(f.outs) == m.passed {
+	if f.outs = m.claim(); len(f.outs) == m.passed {
 		f = e
 	}
 	for i := m.passed; i < len(f.outs) && f != e; i++ {
@@ -212,7 +250,8 @@ func (m *pool) arrive(n *node, w way) *node {
 
 // light is a new node that keeps no state, where run stands.
 func (m *pool) light(n *node, w way, kind nodeKind) *node {
-	m.at = &node{kind: kind, time: m.time(), before: n, way: w}
+	m.at = m.newNode()
+	*m.at = node{kind: kind, time: m.time(), before: n, way: w, bare: m.bare}
 	if kind == nodeAsk || kind == nodeAskLess || kind == nodeAskLast {
 		set := &m.run.a.set
 		m.at.want = set.ask(set.round(m.half.ops[m.run.at].size))
@@ -222,7 +261,8 @@ func (m *pool) light(n *node, w way, kind nodeKind) *node {
 
 // leg executes what follows an answer.
 func (m *pool) leg(n *node, w way) nodeKind {
-	m.at, m.outs = nil, nil
+	m.at, m.outs, m.tight = nil, m.room.outs[len(m.room.outs):], false
+	m.bare = false
 	a := m.run.a
 	switch {
 	case n.kind == nodeFlush:
@@ -233,6 +273,7 @@ func (m *pool) leg(n *node, w way) nodeKind {
 		return nodeAskLess
 	case w.answer == refused:
 		a.flush()
+		m.bare = true
 		return nodeAskLast
 	case n.kind != nodeBound:
 		m.grant(int(w.answer), n.want)
@@ -250,18 +291,22 @@ func (m *pool) leg(n *node, w way) nodeKind {
 	} else if w.until > 0 {
 		end = min(end, m.opAt(w.until))
 	}
+	a.sweep.loose = !n.bare && n.kind != nodeFlush
 	m.run.run(end)
+	m.tight = !a.sweep.loose
+	m.bare = m.tight
 	if w.flush > 0 {
 		m.passed = len(m.outs)
 		a.flush()
+		m.bare = true
 	}
 	return m.kind()
 }
 
 // opAt is the half's first op at or after a time.
 func (m *pool) opAt(time int32) int {
-	i, _ := slices.BinarySearchFunc(m.half.ops, time, func(o op, t int32) int { return cmp.Compare(o.event, t) })
-	return i
+	ops := m.half.ops
+	return sort.Search(len(ops), func(i int) bool { return ops[i].event >= time })
 }
 
 // kind is what run has stopped at.

@@ -17,31 +17,76 @@ func (m *pool) stand(n *node) {
 		return
 	}
 	way, from, steps := m.room.way[:0], n, m.run.steps
-	for ; from.state == nil && from != m.room.lastOf; from = from.before {
+	for ; from.kept == nil && from != m.room.lastOf; from = from.before {
 		way = append(way, from)
 	}
-	k := &from.kept
-	if from.state == nil {
-		k = &m.room.last
+	if from.kept != nil {
+		m.restore(from.kept)
+	} else {
+		m.restore(&m.room.last)
 	}
-	m.run.copyFrom(k.state)
-	m.segs = append(m.segs[:0], k.segs...)
 	for i := len(way) - 1; i >= 0; i-- {
 		m.leg(way[i].before, way[i].way)
 	}
-	if n.sought++; n.state == nil && (n.sought > 1 || len(way) > longWay || m.run.steps-steps > stride/2) {
-		n.save(m)
+	if n.sought++; n.kept == nil && (n.sought > 1 || len(way) > longWay || m.run.steps-steps > stride/2) {
+		n.kept = &kept{}
+		n.kept.save(m)
 	}
 	m.at, m.room.way = n, way
 }
 
 // save keeps run's state.
 func (k *kept) save(m *pool) {
-	if k.state == nil {
-		k.state = &replay{}
-	}
-	k.state.copyFrom(m.run)
+	a := m.run.a
+	k.blocks = append(k.blocks[:0], a.blocks...)
+	k.set, k.vacancy, k.born = a.sets[m.size], a.vacancy, a.born
+	k.live = append(k.live[:0], m.run.live...)
 	k.segs = append(k.segs[:0], m.segs...)
+	k.at = m.run.at
+}
+
+// restore puts run where it was saved.
+func (m *pool) restore(k *kept) {
+	a := m.run.a
+	a.blocks = append(a.blocks[:0], k.blocks...)
+	a.sets[m.size], a.vacancy, a.born = k.set, k.vacancy, k.born
+	m.run.live = append(m.run.live[:0], k.live...)
+	m.segs = append(m.segs[:0], k.segs...)
+	m.run.at = k.at
+}
+
+// slab is how many nodes, edges and passings are made at once.
+const slab = 64
+
+func (m *pool) newNode() *node {
+	if len(m.room.nodes) == 0 {
+		m.room.nodes = make([]node, slab)
+	}
+	n := &m.room.nodes[0]
+	m.room.nodes = m.room.nodes[1:]
+	return n
+}
+
+// claim is outs, for an edge to keep.
+func (m *pool) claim() []passing {
+	n, at := len(m.outs), len(m.room.outs)
+	out := m.outs[:n:n]
+	switch m.outs = nil; {
+	case n <= cap(m.room.outs)-at: // they lie there
+		m.room.outs = m.room.outs[:at+n]
+	default:
+		m.room.outs = make([]passing, 0, slab)
+	}
+	return out
+}
+
+func (m *pool) newEdge() *edge {
+	if len(m.room.edges) == 0 {
+		m.room.edges = make([]edge, slab)
+	}
+	e := &m.room.edges[0]
+	m.room.edges = m.room.edges[1:]
+	return e
 }
 
 // grant gives the pool a segment, of a rank among those it has.
@@ -108,13 +153,15 @@ func (m *pool) node(kind nodeKind) *node {
 	m.describe(kind)
 	n := m.nodes[string(m.room.key)]
 	if n == nil {
-		n = &node{kind: kind, time: m.time()}
-		n.save(m)
+		n = m.newNode()
+		*n = node{kind: kind, time: m.time(), kept: &kept{}}
+		n.kept.save(m)
 		if len(m.nodes) >= maxNodes {
 			clear(m.nodes)
 		}
 		m.nodes[string(m.room.key)] = n
 	}
+	n.bare = n.bare || m.bare
 	m.at = n
 	return n
 }

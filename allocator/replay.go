@@ -49,7 +49,7 @@ type replay struct {
 
 func (p *Program) start(s Settings, o ReplayOptions) *replay {
 	a := New(s, o.Limit, o.DeviceTotal)
-	a.blocks = make([]block, 1, 2*p.slots+64)
+	a.blocks = make([]block, 1, p.slots+p.slots/8+64)
 	a.observe = o.Observe
 	var known []recorded
 	if p.ranges == s.Expandable { // else the recorded addresses mean nothing

@@ -10,8 +10,9 @@ func (a *Allocator) noteTie(id int32) {
 		b := &a.blocks[at]
 		alike = alike && !b.split() && (!a.ages || b.gcBase == first.gcBase)
 		same = same && b.segment == first.segment
-	}
-	if !alike && !same {
-		a.sweep.tie()
+		if !alike && !same {
+			a.sweep.tie()
+			return
+		}
 	}
 }
