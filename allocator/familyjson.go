@@ -5,6 +5,7 @@ import (
 	"compress/flate"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -128,7 +129,7 @@ func (p *piece) pack() ([]byte, error) {
 func (f *Family) UnmarshalJSON(text []byte) error {
 	var doc familyDoc
 	if err := json.Unmarshal(text, &doc); err != nil {
-		return fmt.Errorf("read allocation programs: %w", err)
+		return fmt.Errorf("read allocation programs: %.300w", err)
 	}
 	if doc.Version != familyVersion {
 		return fmt.Errorf("read allocation programs: version %d, this build reads version %d", doc.Version, familyVersion)
@@ -235,12 +236,12 @@ func (s *sizeDoc) polynomial() (polynomial, error) {
 			_, valid = coef.SetString(text)
 		}
 		if !valid {
-			return out, fmt.Errorf("%q is no coefficient", text)
+			return out, fmt.Errorf("%.80q is no coefficient", text)
 		}
 		out.terms = append(out.terms, term{m, coef})
 	}
 	if len(out.terms) != len(s.Terms) {
-		return out, fmt.Errorf("%v holds an unknown monomial", s.Terms)
+		return out, errors.New("a size has a term of an unknown monomial")
 	}
 	return out, nil
 }

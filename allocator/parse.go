@@ -97,6 +97,11 @@ func (t *tokens) next() string {
 	return w
 }
 
+// shown is a key as an error has it: on one line, and not all of a long one.
+func shown(key string) string {
+	return strings.Trim(fmt.Sprintf("%.80q", key), `"`)
+}
+
 // ParseSettings reads a settings string of torch 2.11 ("key:value,key:value").
 // An empty string is the defaults. Keys that concern pinned host memory, locks
 // or graphs are accepted and change nothing here.
@@ -116,7 +121,7 @@ func ParseSettings(conf string) (Settings, error) {
 			return Settings{}, fmt.Errorf("allocator setting %.200q has an empty item: write key:value pairs with single commas between them", conf)
 		}
 		if sep := t.next(); sep != ":" {
-			return Settings{}, fmt.Errorf("allocator setting %.200q: %.80s needs a value: write %.80s:VALUE", conf, key, key)
+			return Settings{}, fmt.Errorf("allocator setting %.200q: %s needs a value: write %s:VALUE", conf, shown(key), shown(key))
 		}
 		if err := s.setKey(key, t); err != nil {
 			return Settings{}, fmt.Errorf("allocator setting %.200q: %w", conf, err)
@@ -124,7 +129,7 @@ func ParseSettings(conf string) (Settings, error) {
 		if t.peek() == "," {
 			t.next()
 		} else if w := t.peek(); w != "" {
-			return Settings{}, fmt.Errorf("allocator setting %.200q: unexpected %.80q after %.80s", conf, w, key)
+			return Settings{}, fmt.Errorf("allocator setting %.200q: unexpected %.80q after %s", conf, w, shown(key))
 		}
 	}
 	return s, nil
@@ -147,7 +152,7 @@ func (s *Settings) setKey(key string, t *tokens) error {
 	}
 	value := t.next()
 	if value == "" || strings.ContainsAny(value, ",:[]") {
-		return fmt.Errorf("%.80s needs a value: write %.80s:VALUE", key, key)
+		return fmt.Errorf("%s needs a value: write %s:VALUE", shown(key), shown(key))
 	}
 	switch key {
 	case "max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb":

@@ -135,7 +135,7 @@ func FuzzParseSettings(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, conf string) {
 		s, err := ParseSettings(conf)
-		if err != nil && (len(err.Error()) > 2000 || strings.ContainsAny(err.Error(), "\n\r")) {
+		if err != nil && (len(err.Error()) > 4000 || strings.ContainsAny(err.Error(), "\n\r")) {
 			t.Errorf("an error of %d bytes: %.300q", len(err.Error()), err)
 		}
 		if err == nil && (s.MaxSplit < 0 || s.GCThreshold < 0 || s.GCThreshold >= 1 || s.MaxSplit > 0 && s.MaxSplit < 10<<20) {

@@ -171,7 +171,7 @@ func altered(t *testing.T, events []Event, how int, set Settings) {
 	for _, recorded := range []Settings{{}, set} {
 		swept, err := Sweep(events, SweepOptions{Recorded: recorded, Settings: set, MaxReplays: 200})
 		if err != nil {
-			if text := err.Error(); len(text) > 500 || strings.Contains(text, "\n") {
+			if text := err.Error(); len(text) > 4000 || strings.Contains(text, "\n") {
 				t.Errorf("%.300q", text)
 			}
 		} else if swept.SelfCheckMismatches == 0 && swept.Boundary < swept.LowestPass && !swept.AboveDevice {
@@ -250,7 +250,7 @@ func FuzzBuild(f *testing.F) {
 		}
 		family, err := BuildFamily(recordings)
 		if err != nil {
-			if text := err.Error(); len(text) > 1000 || strings.Contains(text, "\n") {
+			if text := err.Error(); len(text) > 4000 || strings.Contains(text, "\n") {
 				t.Errorf("%.300q", text)
 			}
 			if alter < 128 && !errors.Is(err, ErrTooFewTraces) && !errors.Is(err, ErrSequencesDiffer) && !errors.Is(err, ErrNotPolynomial) {

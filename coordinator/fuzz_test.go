@@ -29,7 +29,7 @@ func FuzzImport(f *testing.F) {
 		}
 		// A fleet costs more than all the rest; most inputs need none.
 		if why := refuseImport(c); why != "" {
-			if len(why) > 1000 || strings.ContainsAny(why, "\n\r") {
+			if len(why) > 4000 || strings.ContainsAny(why, "\n\r") {
 				t.Errorf("refused with %d bytes: %.300q", len(why), why)
 			}
 			return

@@ -17,7 +17,7 @@ func FuzzParseBytes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		b, err := proto.ParseBytes(text)
 		if err != nil {
-			if said := err.Error(); len(said) > 500 || strings.ContainsAny(said, "\n\r") {
+			if said := err.Error(); len(said) > 2000 || strings.ContainsAny(said, "\n\r") {
 				t.Errorf("an error of %d bytes: %.300q", len(said), said)
 			}
 			return

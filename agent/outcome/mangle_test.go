@@ -125,7 +125,7 @@ func FuzzRead(f *testing.F) {
 		if r.Reserved != nil && (*r.Reserved < 0 || *r.Reserved >= 2*noSize) { // a sum of two
 			t.Errorf("%q: %s", text, show(r))
 		}
-		if advice := Advise(r); !slices.Contains(kinds, r.Kind) || advice == "" || len(advice) > 4000 {
+		if advice := Advise(r); !slices.Contains(kinds, r.Kind) || advice == "" || len(advice) > 8000+4*len(text) {
 			t.Errorf("%q: kind %q", text, r.Kind)
 		}
 	})

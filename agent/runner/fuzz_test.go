@@ -13,7 +13,7 @@ import (
 // short refuses an error that would write lines of its own into a log, or fill it.
 func short(t *testing.T, err error) {
 	t.Helper()
-	if text := err.Error(); len(text) > 1000 || strings.ContainsAny(text, "\n\r") {
+	if text := err.Error(); len(text) > 4000 || strings.ContainsAny(text, "\n\r") {
 		t.Errorf("an error of %d bytes: %.300q", len(text), text)
 	}
 }

@@ -150,7 +150,7 @@ func ask[T any](ctx context.Context, c *Client, method, path string, in any) (ou
 	}
 	defer answer.Body.Close()
 	if err := json.NewDecoder(answer.Body).Decode(&out); err != nil {
-		return out, fmt.Errorf("the answer of %s is not the document that was asked for: %w", answer.Request.URL.Host, err)
+		return out, fmt.Errorf("the answer of %s is not the document that was asked for: %.300w", answer.Request.URL.Host, err)
 	}
 	return out, nil
 }

@@ -37,7 +37,7 @@ func (c *Client) Restore(ctx context.Context, file []byte, force bool) (out regi
 	}
 	defer answer.Body.Close()
 	if err := json.NewDecoder(answer.Body).Decode(&out); err != nil {
-		return out, fmt.Errorf("read what was restored: %w", err)
+		return out, fmt.Errorf("read what was restored: %.300w", err)
 	}
 	return out, nil
 }

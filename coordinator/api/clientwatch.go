@@ -89,11 +89,11 @@ func (c *Client) watchOnce(ctx context.Context, o WatchOptions, last *string, on
 		case "data":
 			var e Event
 			if err := json.Unmarshal([]byte(value), &e); err != nil {
-				return fmt.Errorf("read an event: %w", err)
+				return fmt.Errorf("read an event: %.300w", err)
 			}
 			if id != "" {
 				if e.ID, err = strconv.ParseUint(id, 10, 64); err != nil {
-					return fmt.Errorf("read an event's id: %w", err)
+					return fmt.Errorf("read an event's id: %.300w", err)
 				}
 			}
 			if err := on(e); err != nil {

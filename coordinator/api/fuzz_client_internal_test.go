@@ -43,7 +43,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		check := func(what string, err error) {
 			var p *Problem // a coordinator's own word, which may list a matrix' problems
-			if err != nil && !errors.As(err, &p) && (len(err.Error()) > 2000 || strings.ContainsAny(err.Error(), "\n\r")) {
+			if err != nil && !errors.As(err, &p) && (len(err.Error()) > 4000 || strings.ContainsAny(err.Error(), "\n\r")) {
 				t.Errorf("%s: an error of %d bytes: %.300q", what, len(err.Error()), err)
 			}
 		}

@@ -24,7 +24,7 @@ func ModelOf(c proto.Coefficients) (fit.Model, error) {
 	if len(c.Model) > 0 && string(c.Model) != "null" {
 		var own fit.Model
 		if err := json.Unmarshal(c.Model, &own); err != nil {
-			return m, fmt.Errorf("have a model that cannot be read (%w): remove it to predict from the terms", err)
+			return m, fmt.Errorf("have a model that cannot be read (%.300w): remove it to predict from the terms", err)
 		}
 		if own.Target != m.Target || own.Domain != m.Domain || !slices.Equal(own.Terms, m.Terms) {
 			return m, errors.New("have terms, a target or a domain that disagree with their model, as after an edit by hand: remove the model to predict from the terms")

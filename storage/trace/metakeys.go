@@ -141,13 +141,13 @@ func metaOf(kv map[string]string) (Meta, error) {
 	if cell != "" {
 		m.Cell = proto.Cell{}
 		if err := json.Unmarshal([]byte(cell), &m.Cell); err != nil {
-			return Meta{}, fmt.Errorf("metadata key %s: %w", keyCell, err)
+			return Meta{}, fmt.Errorf("metadata key %s: %.300w", keyCell, err)
 		}
 	}
 	if stack != "" {
 		m.Stack = proto.Stack{}
 		if err := json.Unmarshal([]byte(stack), &m.Stack); err != nil {
-			return Meta{}, fmt.Errorf("metadata key %s: %w", keyStack, err)
+			return Meta{}, fmt.Errorf("metadata key %s: %.300w", keyStack, err)
 		}
 	}
 	if len(kv) > 0 {
@@ -215,7 +215,7 @@ func settingsOf(text string) (map[string]string, error) {
 	}
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &values); err != nil {
-		return nil, fmt.Errorf("metadata key %s: %w", keySettings, err)
+		return nil, fmt.Errorf("metadata key %s: %.300w", keySettings, err)
 	}
 	settings := make(map[string]string, len(values))
 	for key, raw := range values {
@@ -226,7 +226,7 @@ func settingsOf(text string) (map[string]string, error) {
 		}
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, raw); err != nil {
-			return nil, fmt.Errorf("metadata key %s, setting %s: %w", keySettings, key, err)
+			return nil, fmt.Errorf("metadata key %s, setting %.80q: %.300w", keySettings, key, err)
 		}
 		settings[key] = compact.String()
 	}
