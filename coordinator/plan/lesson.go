@@ -128,7 +128,8 @@ func varies(rec *registry.Record) bool { return rec.Prediction != nil && rec.Pre
 // passes (see twice), and that one run fails a little below it. A fail that was
 // seen there already will do, and where one run has passed there, any fail below.
 // Without one, the lowest quota there is probed that is said to fail: one step
-// below the boundary most other runs pass. What was put together from two runs may be the boundary of
+// below the boundary most other runs pass. Where that passes, twice as far below,
+// and so on: how far the range goes is no fault of the prediction. What was put together from two runs may be the boundary of
 // none: its edge has to be seen.
 func (l ledger) claimsOfRange(p proto.Prediction, lim limits) []claim {
 	claims := claimsOf(p.Boundary, proto.CertifyEdges, lim)
@@ -137,12 +138,22 @@ func (l ledger) claimsOfRange(p proto.Prediction, lim limits) []claim {
 	}
 	edge := p.Boundary.Boundary - lim.step
 	reach := edge - farStride*lim.step
-	deep := max(reach+lim.step, lim.min) // farStride below the boundary
-	for says(p.Boundary, deep) == passes {
-		deep += lim.step // edge at last
-	}
-	if l.verdict(aim{proto.TaskProbe, edge}) == passes || l.verdict(aim{proto.TaskProbe, deep}) == passes {
+	if l.verdict(aim{proto.TaskProbe, edge}) == passes {
 		reach = 0
+	}
+	deep := edge + lim.step
+	for far := farStride * lim.step; ; far *= 2 {
+		deep = max(edge+lim.step-far, lim.min)
+		for deep <= edge && says(p.Boundary, deep) == passes {
+			deep += lim.step // edge at last
+		}
+		if l.verdict(aim{proto.TaskProbe, deep}) != passes {
+			break
+		}
+		reach = 0
+		if edge+lim.step-far <= lim.min { // nothing lower is left
+			break
+		}
 	}
 	claims = slices.DeleteFunc(claims, func(c claim) bool { return c.quota == edge })
 	for _, q := range l.points().fails {
@@ -150,7 +161,7 @@ func (l ledger) claimsOfRange(p proto.Prediction, lim limits) []claim {
 			return claims
 		}
 	}
-	if deep > edge { // all of the range's quotas pass
+	if deep > edge { // the boundary is the smallest quota of the range
 		return claims
 	}
 	return slices.Insert(claims, 0, claim{deep, fails})
