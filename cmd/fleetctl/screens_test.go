@@ -54,14 +54,14 @@ func narrow(t *testing.T, text string) {
 func TestStatusSaysFirstWhatMatters(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{streams: streams{out: &out, err: &out}}
-	if err := a.printReport(aSweep(), time.Now().Add(-2*time.Minute)); err != nil {
+	if err := a.printReport(aSweep(), time.Now().Add(-2*time.Hour)); err != nil {
 		t.Fatal(err) // a running sweep with failed cells is no failure yet
 	}
 	text := out.String()
 	narrow(t, text)
 	head, table, _ := strings.Cut(text, "\n\n")
 	for _, part := range []string{
-		"nightly-2794c5ed (measured): running, 4 of 6 cells settled (66 %), 1 queued or running, 1 pending, 2 failed\n120 cells an hour, about 60 s left\n",
+		"nightly-2794c5ed (measured): running, 4 of 6 cells settled (66 %), 1 queued or running, 1 pending, 2 failed\n2 cells an hour, about 60 min left\n",
 		"esmfold on NVIDIA H200, drivers 580.159.04, 580.159.04-synthetic, allocator quotas\n",
 		"env 1: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n",
 		"L384 B1 580.159.04, L512 B1 c64 580.159.04-synthetic: failed: its attempts are used up: the runner ended with exit\n  code 3",
@@ -134,7 +134,7 @@ func TestWatch(t *testing.T) {
 	quiet := &progress{w: &out, settled: -1, watch: true, began: time.Now().Add(-time.Minute)}
 	quiet.show(aSweep())
 	quiet.show(aSweep())
-	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "4 of 6 cells settled, 2 failed (60 s)") {
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "4 of 6 cells settled, 2 failed (6") { // sixty seconds, or a few more
 		t.Errorf("%q", got)
 	}
 }
