@@ -16,7 +16,7 @@ import (
 // TestMoreThanOnePage: the server lists 100,000 subjects at a time, and Waiting
 // must see the rest too. The tasks go in as atomic batches, synced.
 func TestMoreThanOnePage(t *testing.T) {
-	ctx := within(t, patience)
+	ctx := within(t, 3*patience) // a hundred thousand tasks
 	url := server(t, natsserver.Config{})
 	q := open(t, natsq.Config{URL: url, MaxTasks: 200_000})
 	const count = 100_500
