@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -112,89 +111,128 @@ type member struct {
 	end func()
 }
 
-// TestLeaderLostAtEveryStep: three raft nodes on sockets, and the coordinator that
-// leads ends at each step of a cell. The next one goes on from there: every cell
-// settles as it would have, and no step is done twice.
-func TestLeaderLostAtEveryStep(t *testing.T) {
-	f := newFleet(t)
-	f.queue = newNATS(f.ctx, t)
-	d := &deaths{fired: make(chan string, 1)}
-	var servers []raftnode.Server
-	listeners, folders, members := map[string]net.Listener{}, map[string]string{}, map[string]*member{}
+// trio are three coordinators on raft nodes, on sockets.
+type trio struct {
+	*fleet
+	deaths    *deaths
+	servers   []raftnode.Server
+	listeners map[string]net.Listener
+	folders   map[string]string
+	members   map[string]*member
+	ended     int // leaders that came to their step, and were begun again
+}
+
+func newTrio(f *fleet) *trio {
+	o := &trio{fleet: f, deaths: &deaths{fired: make(chan string, 1)},
+		listeners: map[string]net.Listener{}, folders: map[string]string{}, members: map[string]*member{}}
 	for _, id := range []string{"a", "b", "c"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			t.Fatal(err)
+			f.t.Fatal(err)
 		}
-		listeners[id], folders[id] = l, t.TempDir()
-		servers = append(servers, raftnode.Server{ID: id, RaftAddr: l.Addr().String()})
+		o.listeners[id], o.folders[id] = l, f.t.TempDir()
+		o.servers = append(o.servers, raftnode.Server{ID: id, RaftAddr: l.Addr().String()})
 	}
-	begin := func(id string) {
-		t.Helper()
-		n, err := raftnode.Open(raftnode.Config{ID: id, DataDir: folders[id], Listener: listeners[id], Servers: servers, Heartbeat: 500 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
+	for _, s := range o.servers {
+		o.begin(s.ID)
+	}
+	return o
+}
+
+// begin starts a member on its folder.
+func (o *trio) begin(id string) {
+	o.t.Helper()
+	n, err := raftnode.Open(raftnode.Config{ID: id, DataDir: o.folders[id], Listener: o.listeners[id], Servers: o.servers, Heartbeat: 500 * time.Millisecond})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.listeners[id] = nil // at its next start it listens itself
+	m := &mortal{node: node{n}, deaths: o.deaths}
+	c, err := New(o.cfg, Deps{Registry: m, Queue: mortalQueue{o.queue, m}, Traces: o.traces, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	stop := o.background(c.Run)
+	end := sync.OnceFunc(func() {
+		stop()
+		if err := n.Close(); err != nil {
+			o.t.Error(err)
 		}
-		listeners[id] = nil // at its next start it listens itself
-		m := &mortal{node: node{n}, deaths: d}
-		c, err := New(f.cfg, Deps{Registry: m, Queue: mortalQueue{f.queue, m}, Traces: f.traces, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		stop := f.background(c.Run)
-		members[id] = &member{m, c, sync.OnceFunc(func() {
-			stop()
-			if err := n.Close(); err != nil {
-				t.Error(err)
+	})
+	o.members[id] = &member{m, c, end}
+	o.t.Cleanup(end)
+}
+
+func (o *trio) again(id string) {
+	o.ended++
+	o.members[id].end()
+	o.begin(id)
+}
+
+// submits is what a client does: it asks whoever leads, until somebody says yes. A
+// leader that ends at that is begun again.
+func (o *trio) submits(lengths string) proto.MatrixID {
+	o.t.Helper()
+	for o.ctx.Err() == nil {
+		now, changed := o.members["a"].Node.Leadership()
+		if leader := o.members[now.LeaderID]; leader != nil {
+			reply, err := leader.Submit(o.ctx, SubmitRequest{Source: source(lengths), Origin: proto.OriginMeasured})
+			if err == nil {
+				return reply.Matrix.ID
 			}
-		})}
-		t.Cleanup(members[id].end)
+			select {
+			case id := <-o.deaths.fired:
+				o.again(id)
+				continue
+			default:
+			}
+		}
+		pause(o.ctx, 50*time.Millisecond, changed)
 	}
-	for _, s := range servers {
-		begin(s.ID)
+	o.t.Fatal("nobody takes the sweep")
+	return ""
+}
+
+// agree waits until all members have the same state.
+func (o *trio) agree() {
+	o.t.Helper()
+	var want registry.View
+	for _, m := range o.members {
+		if v := m.View(); v.AppliedIndex >= want.AppliedIndex {
+			want = v
+		}
 	}
+	for id, m := range o.members {
+		got := await(o.ctx, o.t, m.Node, func(v registry.View) bool { return v.AppliedIndex >= want.AppliedIndex })
+		if got.AppliedIndex == want.AppliedIndex && got.Hash() != want.Hash() {
+			o.t.Errorf("%s has another state", id)
+		}
+	}
+}
+
+// TestLeaderLostAtEveryStep: the coordinator that leads ends at each step of a
+// cell. The next one goes on from there, and every cell settles as it would have.
+func TestLeaderLostAtEveryStep(t *testing.T) {
+	f := newFleet(t)
+	f.queue = newNATS(f.ctx, t)
+	o := newTrio(f)
 	f.agents(2, f.honest)
-	// submit is what a client does: it asks whoever leads, until somebody says yes.
-	submit := func(lengths string) proto.MatrixID {
-		t.Helper()
-		for f.ctx.Err() == nil {
-			now, changed := members["a"].Node.Leadership()
-			if leader := members[now.LeaderID]; leader != nil {
-				reply, err := leader.Submit(f.ctx, SubmitRequest{Source: source(lengths), Origin: proto.OriginMeasured})
-				if err == nil {
-					return reply.Matrix.ID
-				}
-				select {
-				case id := <-d.fired: // at the submission itself
-					members[id].end()
-					begin(id)
-					continue
-				default:
-				}
-			}
-			pause(f.ctx, 50*time.Millisecond, changed)
-		}
-		t.Fatal("nobody takes the sweep")
-		return ""
-	}
 	steps := []string{"published, before", "published, after"}
 	for _, step := range []string{"submitted", "planned", "taken in", "replayed", "settled", "fitted"} {
 		steps = append(steps, step+", before it is committed", step+", committed")
 	}
 	for i, step := range steps {
-		lengths := fmt.Sprintf("[%d, %d, %d]", 100+10*i, 102+10*i, 104+10*i)
-		d.arm(step)
-		id := submit(lengths)
-		if i < 2 || i > 3 { // not the submission itself
+		o.deaths.arm(step)
+		id := o.submits(fmt.Sprintf("[%d, %d, %d]", 100+10*i, 102+10*i, 104+10*i))
+		if o.ended == i { // else it was gone before the client had its answer
 			select {
-			case id := <-d.fired:
-				members[id].end()
-				begin(id)
+			case id := <-o.deaths.fired:
+				o.again(id)
 			case <-f.ctx.Done():
 				t.Fatalf("no leader came to %q", step)
 			}
 		}
-		v := await(f.ctx, t, members["a"].Node, func(v registry.View) bool {
+		v := await(f.ctx, t, o.members["a"].Node, func(v registry.View) bool {
 			r, ok := v.Report(id)
 			return ok && r.State == registry.SweepSettled && len(r.Coefficients) > 0
 		})
@@ -205,17 +243,10 @@ func TestLeaderLostAtEveryStep(t *testing.T) {
 		}
 		t.Logf("the leader ended %s: entry %d", step, v.AppliedIndex)
 	}
-	if d.arm(""); len(d.fired) > 0 {
+	if o.deaths.arm(""); len(o.deaths.fired) > 0 {
 		t.Error("a leader ended that nobody waited for")
 	}
-	last := slices.MaxFunc([]*member{members["a"], members["b"], members["c"]}, func(a, b *member) int { return int(a.View().AppliedIndex) - int(b.View().AppliedIndex) })
-	want := last.View()
-	for id, m := range members {
-		got := await(f.ctx, t, m.Node, func(v registry.View) bool { return v.AppliedIndex >= want.AppliedIndex })
-		if got.AppliedIndex == want.AppliedIndex && got.Hash() != want.Hash() {
-			t.Errorf("%s has another state", id)
-		}
-	}
+	o.agree()
 }
 
 func await(ctx context.Context, t *testing.T, n *raftnode.Node, is func(registry.View) bool) registry.View {
