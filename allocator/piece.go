@@ -189,7 +189,9 @@ func (p *piece) extend(c cell) (*Program, error) {
 		return nil, fmt.Errorf("%w: %v would do more than %d operations", ErrOutOfDomain, c, maxSteps)
 	}
 	b := builder{p: Program{oomAt: -1, synthetic: true, streams: p.streams, segments: p.places}}
-	for _, k := range unroll(p.sites, len(p.steps), turns) {
+	order := unroll(p.sites, len(p.steps), turns)
+	b.p.ops = make([]op, 0, len(order))
+	for _, k := range order {
 		size := int64(0)
 		if p.steps[k].kind == opAlloc {
 			size = sizes[p.sizeOf[k]]

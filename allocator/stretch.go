@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 )
 
@@ -70,24 +71,25 @@ func distances(ops []op) []distance {
 	for range window {
 		drop *= base
 	}
-	last := make(map[uint64]int32, len(ops)/4)
+	last := newSeen(len(ops))
 	found := map[int]*distance{}
 	var hash uint64
+	d := &distance{}
 	for i := range ops {
 		hash = hash*base + ops[i].hash()
 		if i >= window {
 			hash -= drop * ops[i-window].hash()
 		}
-		if at, ok := last[hash]; ok {
-			d := found[i-int(at)]
-			if d == nil {
-				d = &distance{period: i - int(at), from: max(int(at)-window, 0)}
-				found[d.period] = d
+		if at := last.note(hash, i); at >= 0 {
+			if period := i - at; period != d.period { // most are as long as the one before
+				if d = found[period]; d == nil {
+					d = &distance{period: period, from: max(at-window, 0)}
+					found[period] = d
+				}
 			}
 			d.count++
 			d.to = i
 		}
-		last[hash] = int32(i)
 	}
 	var out []distance
 	for _, d := range found {
@@ -99,6 +101,31 @@ func distances(ops []op) []distance {
 		return cmp.Or(cmp.Compare(y.count*y.period, x.count*x.period), cmp.Compare(x.period, y.period))
 	})
 	return out[:min(len(out), maxPeriods)]
+}
+
+// seen tells where each hash was seen last. A map of that many took half of the
+// time that it takes to build a program.
+type seen struct {
+	hashes []uint64 // by op
+	slots  []int32  // ops, plus one; 0 is vacant
+	mask   uint64
+}
+
+func newSeen(n int) *seen {
+	size := 1 << bits.Len(uint(2*n))
+	return &seen{hashes: make([]uint64, n), slots: make([]int32, size), mask: uint64(size - 1)}
+}
+
+// note notes the hash of op i and returns the last op of the same, -1 without one.
+func (s *seen) note(hash uint64, i int) int {
+	s.hashes[i] = hash
+	for k := hash >> 20 & s.mask; ; k = (k + 1) & s.mask {
+		at := int(s.slots[k]) - 1
+		if at < 0 || s.hashes[at] == hash {
+			s.slots[k] = int32(i + 1)
+			return at
+		}
+	}
 }
 
 func (o *op) hash() uint64 {
