@@ -65,10 +65,15 @@ type placer struct {
 	hidden   int        // next recorded segment whose hidden is still to come
 	differs  bool       // the run left the recording: its addresses no longer apply
 	up, down uint64
-	log      []passage // LayoutDriver: while the run follows the recording
-	known    int       // how much of log space knows of
-	freed    []span    // LayoutReuse: by time
-	space    driverSpace
+	diary
+	freed []span // LayoutReuse: by time
+	space driverSpace
+}
+
+// diary is what happened under LayoutDriver while the run followed the recording.
+type diary struct {
+	log   []passage
+	known int // how much of it space knows of
 }
 
 // passage is a segment that was handed out at a recorded address, or given back.

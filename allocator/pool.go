@@ -20,20 +20,25 @@ import (
 // the pool's course does not depend on how many there are. A path keeps them.
 type pool struct {
 	half *half
-	over *half     // of the large pool: the oversize requests, which it leaves out
-	size uint16    // 0: the small pool, 1: the large one, as in a block's set
-	run  *replay   // stands at node at
-	segs []uint64  // of run: bases of segments, ascending
-	at   *node     // nil: run stands at no node
-	outs []passing // of the edge that is being run
-	tied bool      // addresses decided something
+	over *half    // of the large pool: the oversize requests, which it leaves out
+	size uint16   // 0: the small pool, 1: the large one, as in a block's set
+	run  *replay  // stands at node at
+	segs []uint64 // of run: bases of segments, ascending
+	at   *node    // nil: run stands at no node
+	leaving
+	tied bool // addresses decided something
 
-	root   *node // before the first op
-	nodes  map[string]*node
+	root  *node // before the first op
+	nodes map[string]*node
+	room  scratch
+}
+
+// leaving is what becomes known of the edge that is being run.
+type leaving struct {
+	outs   []passing
 	passed int  // how many outs there were before the last flush
-	tight  bool // of the edge that is being run
+	tight  bool // of the edge
 	bare   bool // of the node that it comes to
-	room   scratch
 }
 
 // scratch is memory that a pool uses again and again.
