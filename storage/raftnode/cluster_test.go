@@ -147,14 +147,17 @@ func TestEmptiedNodeGetsASnapshot(t *testing.T) {
 		cmd.AddSweep.Source = noise(segmentSize * 2 / 5)
 		propose(t, l, cmd)
 	}
-	// With hardly any log left behind it, only the snapshot can help.
-	reload := l.raft.ReloadableConfig()
-	reload.TrailingLogs = 1
-	if err := errors.Join(l.raft.ReloadConfig(reload), l.Snapshot(patient(t))); err != nil {
-		t.Fatal(err)
-	}
-	if first, err := l.store.log.FirstIndex(); err != nil || first < 3 {
-		t.Fatalf("the log still begins at %d, %v", first, err)
+	// With hardly any log left behind whoever leads, only a snapshot can help.
+	for _, n := range others(nodes, away) {
+		caughtUp(t, n, l)
+		reload := n.raft.ReloadableConfig()
+		reload.TrailingLogs = 1
+		if err := errors.Join(n.raft.ReloadConfig(reload), n.Snapshot(patient(t))); err != nil {
+			t.Fatal(err)
+		}
+		if first, err := n.store.log.FirstIndex(); err != nil || first < 3 {
+			t.Fatalf("the log of %s still begins at %d, %v", n.cfg.ID, first, err)
+		}
 	}
 	again := away.cfg
 	again.Listener = nil
