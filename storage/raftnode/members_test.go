@@ -262,9 +262,7 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 		t.Fatalf("%s would be removed before it could answer", id)
 	}
 	_, own := joiner(t, "n4", cfgs[0].Servers)
-	if err := l.Add(patient(t), own); err != nil {
-		t.Fatal(err)
-	}
+	until(t, "a new one is added", func() bool { return leader(t, others(nodes, gone)...).Add(patient(t), own) == nil })
 	until(t, "the dead member is gone", func() bool { return !member(leader(t, others(nodes, gone)...), gone.cfg.ID) })
 	if now := leader(t, others(nodes, gone)...); !votes(now, "n4") {
 		t.Error("it went before the new one had a vote")
