@@ -15,17 +15,10 @@ import (
 
 // play replays the recording and tells of it as the real runner does.
 func (r *run) play(w world) (ok bool, err error) {
-	var seen []allocator.Event
-	options := allocator.ReplayOptions{Limit: w.limit, DeviceTotal: int64(Total)}
-	if r.Request.Record {
-		seen = make([]allocator.Event, 0, len(w.events)+len(w.events)/4)
-		options.Observe = func(e allocator.Event) { seen = append(seen, e) }
-	}
-	plays, err := w.program()
+	result, seen, err := r.replay(w)
 	if err != nil {
-		return false, fmt.Errorf("recording %s: %w", traceName(r.Request.SeqLen, r.Request.Batch, r.Request.ChunkSize), err)
+		return false, err
 	}
-	result := plays.replay(w.settings, options)
 	m := r.meters(w, result)
 	if err := r.phases(w, result, m); err != nil {
 		return false, err
@@ -40,8 +33,27 @@ func (r *run) play(w world) (ok bool, err error) {
 	return true, runner.WriteEvent(r.out, &runner.Done{
 		RunID: r.id, Meters: m, OutputFinite: &finite, Settings: effective(w),
 		Dtypes:  map[string]string{"esm": "bfloat16", "trunk": "float32"},
-		Seconds: modelSeconds(r.Request, w.reached(result), result.Retries) + w.effect.seconds,
+		Seconds: r.seconds(w, result),
 	})
+}
+
+// replay is the run itself, and what was seen of it when it is to be recorded.
+func (r *run) replay(w world) (result allocator.CaughtResult, seen []allocator.Event, err error) {
+	options := allocator.ReplayOptions{Limit: w.limit, DeviceTotal: int64(Total)}
+	if r.Request.Record {
+		seen = make([]allocator.Event, 0, len(w.events)+len(w.events)/4)
+		options.Observe = func(e allocator.Event) { seen = append(seen, e) }
+	}
+	plays, err := w.program()
+	if err != nil {
+		return result, nil, fmt.Errorf("recording %s: %w", traceName(r.Request.SeqLen, r.Request.Batch, r.Request.ChunkSize), err)
+	}
+	return plays.replay(w.settings, options), seen, nil
+}
+
+// seconds is how long the run takes the card.
+func (r *run) seconds(w world, result allocator.CaughtResult) float64 {
+	return modelSeconds(r.Request, w.reached(result), result.Retries) + w.effect.seconds
 }
 
 // meters are the run's own counters at its end.
@@ -122,7 +134,7 @@ func (r *run) refused(w world, result allocator.CaughtResult, m runner.Meters) e
 	return runner.WriteEvent(r.out, &runner.Failed{
 		RunID: r.id, Phase: phase, Exception: "OutOfMemoryError", Message: message,
 		Traceback: "torch.OutOfMemoryError: " + message, Meters: m, Settings: effective(w),
-		Seconds: modelSeconds(r.Request, w.reached(result), result.Retries) + w.effect.seconds,
+		Seconds: r.seconds(w, result),
 	})
 }
 

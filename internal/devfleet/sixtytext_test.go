@@ -40,8 +40,8 @@ func sixtyText(bisect, predict []judged) string {
 		}
 	}
 	line("\nPrediction took %.1f %% of the GPU-seconds of bisection. %d cells were settled on what the trace of a probe showed that had spoken", 100*seconds(predict)/seconds(bisect), number(predict, fromProbe))
-	line("against their prediction (docs/adr/0011). Probes of `predict` run with the allocator's history on, which the model of seconds does not")
-	line("count; on an H200 it cost 0 to 10 %% of a run. How the cells ended:\n")
+	line("against their prediction (docs/adr/0011). A run with the allocator's history on takes 5 %% longer in the model, the middle of the 0 to 10 %%")
+	line("seen on an H200: recordings of both strategies, and probes whose trace may teach. How the cells ended:\n")
 	for _, s := range []struct {
 		name  string
 		cells []judged
