@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -55,10 +54,7 @@ func NewClient(servers string) (*Client, error) {
 // Submit submits a matrix. It counts once: where an answer is lost, the same is
 // asked again for a while, under a key that is made up here unless s has one.
 func (c *Client) Submit(ctx context.Context, s Submission) (coordinator.SubmitReply, error) {
-	s.Request = cmp.Or(s.Request, newRequest())
-	return surely(ctx, func() (coordinator.SubmitReply, error) {
-		return ask[coordinator.SubmitReply](ctx, c, http.MethodPost, "/v1/sweeps", s)
-	})
+	return askOnce[coordinator.SubmitReply](ctx, c, s.Request, "/v1/sweeps", s)
 }
 
 // Sweep reads where a sweep stands.
@@ -138,13 +134,18 @@ func (c *Client) TraceURL(ctx context.Context, digest proto.Digest) (TraceURL, e
 
 // ask sends in as JSON (nil for nothing) and reads the answer's document.
 func ask[T any](ctx context.Context, c *Client, method, path string, in any) (out T, err error) {
-	var text []byte
+	return exchange[T](ctx, c, request{method: method, path: path}, in)
+}
+
+// exchange is ask for a request that has more to it; in becomes its body.
+func exchange[T any](ctx context.Context, c *Client, r request, in any) (out T, err error) {
 	if in != nil {
-		if text, err = json.Marshal(in); err != nil {
+		if r.body, err = json.Marshal(in); err != nil {
 			return out, fmt.Errorf("encode the request: %w", err)
 		}
 	}
-	answer, err := c.do(ctx, request{method: method, path: path, body: text, accept: documentType})
+	r.accept = documentType
+	answer, err := c.do(ctx, r)
 	if err != nil {
 		return out, err
 	}

@@ -32,6 +32,7 @@ type request struct {
 	kind         string // of body; empty is documentType
 	accept       string // the media type of a good answer
 	lastEvent    string // header Last-Event-ID; empty for none
+	key          string // header Idempotency-Key; empty for none
 }
 
 // unreachedError is one coordinator that gave no answer of its own.
@@ -124,6 +125,9 @@ func (c *Client) send(parent context.Context, base string, r request) (*http.Res
 	}
 	if r.lastEvent != "" {
 		req.Header.Set("Last-Event-ID", r.lastEvent)
+	}
+	if r.key != "" {
+		req.Header.Set(headerKey, r.key)
 	}
 	if index := c.wrote.Load(); index > 0 && r.method == http.MethodGet {
 		req.Header.Set(headerAtLeast, strconv.FormatUint(index, 10))

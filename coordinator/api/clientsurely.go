@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -21,8 +22,15 @@ const (
 	againWithin = 10 * time.Second
 )
 
-// newRequest makes up the key of one request.
-func newRequest() string { return rand.Text() }
+// headerKey is the header that makes all requests with one key one request.
+const headerKey = "Idempotency-Key"
+
+// askOnce posts in under a key, which is made up here unless it is given: however
+// often it is sent, it counts once.
+func askOnce[T any](ctx context.Context, c *Client, key, path string, in any) (T, error) {
+	r := request{method: http.MethodPost, path: path, key: cmp.Or(key, rand.Text())}
+	return surely(ctx, func() (T, error) { return exchange[T](ctx, c, r, in) })
+}
 
 // surely asks again while nobody knows whether the request has counted, and then
 // also while no leader is there to tell. The request carries a key, so that all of

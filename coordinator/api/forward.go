@@ -81,6 +81,9 @@ func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
 	}
 	out.Header.Set("Content-Type", r.Header.Get("Content-Type"))
 	out.Header.Set(hopHeader, s.ID)
+	if key := r.Header.Get(headerKey); key != "" {
+		out.Header.Set(headerKey, key)
+	}
 	if token, ok := bearer(r.Header); ok {
 		if !s.Peers.Insecure && !private(out.URL) {
 			s.Log.Error("request was not passed on, the leader's address is plain http", "leader", base)

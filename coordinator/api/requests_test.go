@@ -1,10 +1,13 @@
 package api_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -96,11 +99,12 @@ func TestRequestKeys(t *testing.T) {
 	c, _ := measuredFleet(t)
 	server := c.serve("n1", nil)
 	for key, says := range map[string]string{"two words": "pattern", strings.Repeat("x", 65): "length"} {
-		body, err := json.Marshal(api.Repetition{Cells: []proto.CellID{cell(64).ID()}, Repeats: 1, Request: key})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.request("POST", server.URL+"/v1/sweeps/all/repeat", string(body)).wantProblem(t, 422, api.CodeBadRequest, says)
+		keyed(c, server.URL+"/v1/sweeps/all/repeat", key, api.Repetition{Cells: []proto.CellID{cell(64).ID()}, Repeats: 1}).wantProblem(t, 422, api.CodeBadRequest, says)
+		keyed(c, server.URL+"/v1/sweeps", key, submission()).wantProblem(t, 422, api.CodeBadRequest, says)
+	}
+	document := c.request("GET", server.URL+"/openapi.json", "").body
+	if n := strings.Count(document, `"name":"Idempotency-Key"`); n != 2 {
+		t.Errorf("the OpenAPI document has the header at %d operations", n)
 	}
 	client := c.client(server)
 	repeat := api.Repetition{Cells: []proto.CellID{cell(64).ID()}, Repeats: 1, Request: "key-1"}
@@ -115,5 +119,92 @@ func TestRequestKeys(t *testing.T) {
 	_, err = client.Repeat(t.Context(), "all", repeat)
 	if p, ok := err.(*api.Problem); !ok || p.Code != api.CodeRefused || !strings.Contains(p.Message, "one request only") {
 		t.Errorf("%v", err)
+	}
+}
+
+// keyed posts a document under a key, as any HTTP client could.
+func keyed(c *cluster, url, key string, document any) answer {
+	c.Helper()
+	body, err := json.Marshal(document)
+	if err != nil {
+		c.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(c.Context(), http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		c.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", key)
+	got, err := http.DefaultClient.Do(req)
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer got.Body.Close()
+	text, err := io.ReadAll(got.Body)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return answer{got.StatusCode, got.Header.Get("Content-Type"), string(text)}
+}
+
+// TestForwardKeepsKeys: the same request counts once whichever coordinator is asked.
+func TestForwardKeepsKeys(t *testing.T) {
+	c := newCluster(t)
+	servers := []*httptest.Server{c.serve("n1", nil), c.serve("n2", nil), c.serve("n3", nil)}
+	again := submission()
+	again.Again = true
+	for _, s := range servers {
+		if got := keyed(c, s.URL+"/v1/sweeps", "key-1", again); got.status != http.StatusOK {
+			t.Fatalf("%+v", got)
+		}
+	}
+	if n := len(c.machine.View().Sweeps); n != 1 {
+		t.Errorf("%d sweeps of one request", n)
+	}
+}
+
+// TestClientsOfOlderCoordinators: one that knows no keys, and refuses bodies with
+// what it does not know, takes what the clients send.
+func TestClientsOfOlderCoordinators(t *testing.T) {
+	var seen []map[string]json.RawMessage
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body map[string]json.RawMessage
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		knows := []string{"source", "set", "origin", "again"}
+		if strings.HasSuffix(r.URL.Path, "/repeat") {
+			knows = []string{"cells", "repeats"}
+		}
+		for name := range body {
+			if !slices.Contains(knows, name) {
+				w.WriteHeader(http.StatusUnprocessableEntity)
+				fmt.Fprintf(w, `{"code":"bad_request","message":"validation failed; body.%s: unexpected property"}`, name)
+				return
+			}
+		}
+		seen = append(seen, body)
+		io.WriteString(w, `{"matrix":{"id":"sweep-1"}}`)
+	}))
+	defer server.Close()
+	client, err := api.NewClient(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := client.Submit(t.Context(), submission()); err != nil || reply.Matrix.ID != "sweep-1" {
+		t.Errorf("submit: %+v, %v", reply, err)
+	}
+	if reply, err := client.Repeat(t.Context(), "all", api.Repetition{Cells: []proto.CellID{"x"}, Repeats: 2}); err != nil || reply.Matrix.ID != "sweep-1" {
+		t.Errorf("repeat: %+v, %v", reply, err)
+	}
+	_, answers := pyAsk(t, with("servers", server.URL), pyCall{"submit", with("source", "x", "again", true)}, pyCall{"repeat", with("id", "all", "cells", []string{"x"}, "repeats", 2)})
+	for _, a := range answers {
+		if a.Refused != nil {
+			t.Errorf("in Python: %+v", a.Refused)
+		}
+	}
+	if len(seen) != 4 {
+		t.Errorf("%d of 4 requests were taken", len(seen))
 	}
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +24,8 @@ type Repeater interface {
 type Repetition struct {
 	Cells   []proto.CellID `json:"cells" minItems:"1"`
 	Repeats int            `json:"repeats" minimum:"1" maximum:"20"`
-	// Request makes the same again harmless.
-	Request string `json:"request,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]+$" doc:"a key that the client makes up for this one request; the same again counts once"`
+	// Request makes the same again harmless; see Submission.
+	Request string `json:"-"`
 }
 
 // SweepComparison is a comparison of two sweeps, and where it stands.
@@ -62,13 +61,14 @@ func (s *server) registerRollout(h huma.API) {
 	huma.Register(h, huma.Operation{OperationID: "repeat", Method: http.MethodPost, Path: "/v1/sweeps/{id}/repeat", Summary: "Record settled cells again"},
 		func(ctx context.Context, in *struct {
 			ID   string `path:"id"`
+			Key  string `header:"Idempotency-Key" maxLength:"64" pattern:"^[A-Za-z0-9_-]+$" doc:"made up by the client for this one request; the same again counts once"`
 			Body Repetition
 		}) (*body[coordinator.SubmitReply], error) {
 			again, ok := s.Sweeps.(Repeater)
 			if !ok {
 				return nil, problem(http.StatusServiceUnavailable, CodeUnavailable, "this coordinator cannot record cells again")
 			}
-			reply, err := again.Repeat(ctx, coordinator.RepeatRequest{Of: proto.MatrixID(in.ID), Cells: in.Body.Cells, Repeats: in.Body.Repeats, Request: in.Body.Request})
+			reply, err := again.Repeat(ctx, coordinator.RepeatRequest{Of: proto.MatrixID(in.ID), Cells: in.Body.Cells, Repeats: in.Body.Repeats, Request: in.Key})
 			if err != nil {
 				return nil, s.problemOf(err)
 			}
@@ -107,8 +107,5 @@ func (c *Client) CompareSweeps(ctx context.Context, question url.Values) (SweepC
 
 // Repeat records settled cells again. It counts once: see Submit.
 func (c *Client) Repeat(ctx context.Context, of proto.MatrixID, r Repetition) (coordinator.SubmitReply, error) {
-	r.Request = cmp.Or(r.Request, newRequest())
-	return surely(ctx, func() (coordinator.SubmitReply, error) {
-		return ask[coordinator.SubmitReply](ctx, c, http.MethodPost, "/v1/sweeps/"+url.PathEscape(string(of))+"/repeat", r)
-	})
+	return askOnce[coordinator.SubmitReply](ctx, c, r.Request, "/v1/sweeps/"+url.PathEscape(string(of))+"/repeat", r)
 }

@@ -20,8 +20,9 @@ type Submission struct {
 	Origin proto.Origin `json:"origin" enum:"measured,simulated"`
 	// Again makes a sweep of its own of a matrix that was submitted before.
 	Again bool `json:"again,omitempty"`
-	// Request makes the same again harmless also with Again.
-	Request string `json:"request,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]+$" doc:"a key that the client makes up for this one request; the same again counts once"`
+	// Request makes the same again harmless also with Again. It travels as the
+	// header Idempotency-Key, which a coordinator that does not know it passes over.
+	Request string `json:"-"`
 }
 
 // SweepList is the answer of the list of sweeps.
@@ -51,8 +52,11 @@ type body[T any] struct{ Body T }
 func (s *server) registerSweeps(h huma.API) {
 	s.registerRollout(h)
 	huma.Register(h, huma.Operation{OperationID: "submit", Method: http.MethodPost, Path: "/v1/sweeps", Summary: "Submit a matrix", MaxBodyBytes: maxBody},
-		func(ctx context.Context, in *struct{ Body Submission }) (*body[coordinator.SubmitReply], error) {
-			reply, err := s.Sweeps.Submit(ctx, coordinator.SubmitRequest{Source: in.Body.Source, Set: in.Body.Set, Origin: in.Body.Origin, Again: in.Body.Again, Request: in.Body.Request})
+		func(ctx context.Context, in *struct {
+			Key  string `header:"Idempotency-Key" maxLength:"64" pattern:"^[A-Za-z0-9_-]+$" doc:"made up by the client for this one request; the same again counts once"`
+			Body Submission
+		}) (*body[coordinator.SubmitReply], error) {
+			reply, err := s.Sweeps.Submit(ctx, coordinator.SubmitRequest{Source: in.Body.Source, Set: in.Body.Set, Origin: in.Body.Origin, Again: in.Body.Again, Request: in.Key})
 			if err != nil {
 				return nil, s.problemOf(err)
 			}

@@ -251,11 +251,11 @@ class Fleet:
 
     def _surely(self, path: str, document: Document, request: str) -> Document:
         """A write that nobody knows the fate of is asked again under its key, which makes all of them one."""
-        document["request"] = request or secrets.token_hex(16)
+        key = request or secrets.token_hex(16)
         lost, began, wait = False, time.monotonic(), 0.2
         while True:
             try:
-                return self._post(path, document)
+                return self._ask("POST", path, json.dumps(document).encode(), key=key)
             except Refused as e:
                 lost = lost or e.lost
                 if not lost or 0 < e.status < 500 or wait > 4 or time.monotonic() - began > 10:
@@ -263,14 +263,14 @@ class Fleet:
             time.sleep(wait)
             wait *= 2
 
-    def _ask(self, method: str, path: str, body: Optional[bytes] = None, accept: str = "application/json", last: str = "") -> Any:
+    def _ask(self, method: str, path: str, body: Optional[bytes] = None, accept: str = "application/json", last: str = "", key: str = "") -> Any:
         """Try the servers in turn. What one refuses all refuse; one that cannot answer is passed over."""
         failed: List[Refused] = []
         first = self._first
         for i in range(len(self._bases)):
             n = (first + i) % len(self._bases)
             try:
-                answer = self._send(self._bases[n] + path, method, body, accept, last)
+                answer = self._send(self._bases[n] + path, method, body, accept, last, key)
             except Refused as e:
                 if 0 < e.status < 500:
                     raise
@@ -281,12 +281,14 @@ class Fleet:
         failed.sort(key=lambda e: e.code == "unreached")  # a coordinator's own word comes first
         raise Refused(failed[0].code, "; ".join(e.sentence for e in failed), failed[0].status, failed[0].details, any(e.lost for e in failed))
 
-    def _send(self, url: str, method: str, body: Optional[bytes], accept: str, last: str) -> Any:
+    def _send(self, url: str, method: str, body: Optional[bytes], accept: str, last: str, key: str) -> Any:
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if self._token:
             headers["Authorization"] = "Bearer " + self._token
         if last:
             headers["Last-Event-ID"] = last
+        if key:
+            headers["Idempotency-Key"] = key
         if method == "GET" and self._wrote:
             headers[_AT_LEAST] = str(self._wrote)
         base, host = "://".join(urllib.parse.urlsplit(url)[:2]), urllib.parse.urlsplit(url).hostname or ""
