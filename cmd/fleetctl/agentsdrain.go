@@ -61,7 +61,9 @@ const drainGrace = 30 * time.Second
 // drain tells the agent until it says that it drains, then waits until it is
 // gone, and notes in doc what it ran when it was told first.
 func (a *app) drain(ctx context.Context, client *api.Client, doc *drainedDocument, within time.Duration) error {
-	told, err := client.Drain(ctx, doc.Agent, api.Drain{WithinSeconds: int(within.Seconds())})
+	told, err := untilLeader(ctx, func(ctx context.Context) (api.Drained, error) {
+		return client.Drain(ctx, doc.Agent, api.Drain{WithinSeconds: int(within.Seconds())})
+	})
 	if err != nil {
 		return a.explain(err)
 	}

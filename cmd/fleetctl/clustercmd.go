@@ -137,8 +137,9 @@ the coordinator afterwards, and empty its data_dir before it is added again.`,
 		}}
 }
 
-// untilLeader asks again while the coordinators choose a leader: one that is
-// asked to remove itself hands over first.
+// untilLeader asks again while the coordinators choose a leader, as they do when
+// one was lost, or handed over since it is asked to remove itself. So ask has to
+// be one that is harmless twice: a submission or a repeat carries one key.
 func untilLeader[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	limit := time.NewTimer(10 * time.Second)
 	defer limit.Stop()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/oomfleet/oomfleet/coordinator"
 	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/proto"
 )
@@ -112,7 +114,7 @@ What does not fit in a table is said, and kept beside its coefficients.`,
 			if err != nil {
 				return err
 			}
-			reply, err := client.Import(cmd.Context(), models)
+			reply, err := untilLeader(cmd.Context(), func(ctx context.Context) (coordinator.ImportReply, error) { return client.Import(ctx, models) })
 			if err != nil {
 				return a.explain(err)
 			}

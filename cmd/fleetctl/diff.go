@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/oomfleet/oomfleet/coordinator"
 	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/coordinator/diff"
 	"github.com/oomfleet/oomfleet/proto"
@@ -136,7 +138,10 @@ func (a *app) repeatCells(ctx context.Context, sides [2]diffSide, doc diff.Docum
 	if repeats == autoRepeat {
 		repeats = most
 	}
-	reply, err := sides[1].client.Repeat(ctx, doc.After.Sweep.ID, api.Repetition{Cells: cells, Repeats: repeats})
+	r := api.Repetition{Cells: cells, Repeats: repeats, Request: rand.Text()}
+	reply, err := untilLeader(ctx, func(ctx context.Context) (coordinator.SubmitReply, error) {
+		return sides[1].client.Repeat(ctx, doc.After.Sweep.ID, r)
+	})
 	if err != nil {
 		return a.explain(err)
 	}

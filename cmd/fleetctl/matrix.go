@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -141,7 +142,8 @@ is harmless: the sweep is the same, and what is settled stays settled.`,
 			if err != nil || o == proto.OriginImported {
 				return usagef("--origin is measured or simulated, not %q", origin)
 			}
-			reply, err := client.Submit(cmd.Context(), api.Submission{Source: string(source), Set: set, Origin: o, Again: again})
+			s := api.Submission{Source: string(source), Set: set, Origin: o, Again: again, Request: rand.Text()}
+			reply, err := untilLeader(cmd.Context(), func(ctx context.Context) (coordinator.SubmitReply, error) { return client.Submit(ctx, s) })
 			if err != nil {
 				return a.explain(err)
 			}
@@ -281,7 +283,7 @@ more, and all results stay.`,
 			if err != nil {
 				return err
 			}
-			answer, err := client.Cancel(cmd.Context(), proto.MatrixID(args[0]))
+			answer, err := untilLeader(cmd.Context(), func(ctx context.Context) (api.Cancelled, error) { return client.Cancel(ctx, proto.MatrixID(args[0])) })
 			if err != nil {
 				return a.explain(err)
 			}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/oomfleet/oomfleet/coordinator"
 	"github.com/oomfleet/oomfleet/coordinator/api"
 )
 
@@ -28,7 +30,7 @@ does the same by itself every six hours.`,
 				return err
 			}
 			r.KeepSeconds = int(keep.Seconds())
-			got, err := client.Collect(cmd.Context(), r)
+			got, err := untilLeader(cmd.Context(), func(ctx context.Context) (coordinator.Collection, error) { return client.Collect(ctx, r) })
 			if err != nil {
 				return a.explain(err)
 			}

@@ -103,9 +103,11 @@ func rank(err error) int {
 type severalError struct{ errs []error }
 
 func (e *severalError) Error() string {
-	texts := make([]string, len(e.errs))
-	for i, err := range e.errs {
-		texts[i] = err.Error()
+	var texts []string
+	for _, err := range e.errs {
+		if text := err.Error(); !slices.Contains(texts, text) { // two may well say the same
+			texts = append(texts, text)
+		}
 	}
 	return strings.Join(texts, "; ")
 }

@@ -203,3 +203,19 @@ func TestClientErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRefusalIsSaidOnce: coordinators that say the same need not be quoted each.
+func TestRefusalIsSaidOnce(t *testing.T) {
+	c := newCluster(t)
+	first, second, third := c.serve("n1", nil), c.serve("n2", nil), c.serve("n3", nil)
+	first.Close()
+	_, err := c.client(second, third).Submit(t.Context(), submission())
+	wantNoLeader(t, err)
+	if n := strings.Count(err.Error(), "does not answer"); n != 1 {
+		t.Errorf("said %d times: %v", n, err)
+	}
+	_, answers := pyAsk(t, with("servers", second.URL+","+third.URL), pyCall{"cancel", with("id", "all")})
+	if r := answers[0].Refused; r == nil || strings.Count(r.Message, "does not answer") != 1 {
+		t.Errorf("in Python: %+v", answers[0])
+	}
+}

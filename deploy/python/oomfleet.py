@@ -279,7 +279,7 @@ class Fleet:
             self._first = n
             return answer
         failed.sort(key=lambda e: e.code == "unreached")  # a coordinator's own word comes first
-        raise Refused(failed[0].code, "; ".join(e.sentence for e in failed), failed[0].status, failed[0].details, any(e.lost for e in failed))
+        raise Refused(failed[0].code, "; ".join(dict.fromkeys(e.sentence for e in failed)), failed[0].status, failed[0].details, any(e.lost for e in failed))
 
     def _send(self, url: str, method: str, body: Optional[bytes], accept: str, last: str, key: str) -> Any:
         headers = {"Content-Type": "application/json"} if body is not None else {}
