@@ -41,6 +41,7 @@ type Allocator struct {
 	stats   Stats
 	tried   int64       // what was asked of the driver at the last out-of-memory
 	observe func(Event) // called with each simulated event; may be nil
+	meter   *meter      // may be nil
 	sweep   sweepHooks
 }
 

@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"sort"
@@ -37,6 +38,7 @@ type driverSpace struct {
 	held   []span // parts of chunks that something else was seen to hold
 	gaps   []span // given back between chunks
 	front  uint64 // nothing lies below; 0 before the first chunk
+	meter  *meter // counts what the lists take; not copied
 }
 
 // choice is where the driver would put something: into a hole, into a gap, or,
@@ -51,6 +53,7 @@ func (d *driverSpace) choose(size int64) choice {
 		if h.size < size {
 			continue
 		}
+		d.meter.scan(i)
 		end := d.chunks[d.chunkAt(h.addr)].hi
 		for j := i + 1; j < len(d.holes) && d.holes[j].addr < end; j++ {
 			if n := d.holes[j].size; n >= size && n < d.holes[i].size {
@@ -59,6 +62,7 @@ func (d *driverSpace) choose(size int64) choice {
 		}
 		return choice{addr: d.holes[i].addr, hole: i, gap: -1}
 	}
+	d.meter.scan(len(d.holes) + len(d.gaps))
 	length := chunksOf(size)
 	for i := len(d.gaps) - 1; i >= 0; i-- {
 		if g := d.gaps[i]; g.size >= length+gapSlack {
@@ -85,6 +89,7 @@ func chunksOf(size int64) int64 { return (size + chunkSize - 1) / chunkSize * ch
 
 // take hands out an address.
 func (d *driverSpace) take(size int64) uint64 {
+	d.charge()
 	c := d.choose(size)
 	s := span{c.addr, size}
 	if c.hole >= 0 {
@@ -96,6 +101,11 @@ func (d *driverSpace) take(size int64) uint64 {
 	d.add(k)
 	d.holes = file(d.holes, span{s.end(), int64(k.hi - s.end())}, k)
 	return c.addr
+}
+
+// charge counts what it takes to put something into the lists.
+func (d *driverSpace) charge() {
+	d.meter.scan((len(d.chunks) + len(d.holes) + len(d.held) + len(d.gaps)) / 4)
 }
 
 // hide takes space for something else than the allocator, for good.
@@ -130,6 +140,7 @@ func (d *driverSpace) chunkAt(addr uint64) int {
 
 // give takes a segment back.
 func (d *driverSpace) give(s span) {
+	d.charge()
 	i := d.chunkAt(s.addr)
 	d.chunks[i].live--
 	k := d.chunks[i]
@@ -148,13 +159,14 @@ func (d *driverSpace) give(s span) {
 
 // noteHidden follows a recording and notes what its places show of others: where a
 // segment got a chunk of its own, but not at the end of the free space, what lies
-// between was taken by someone else.
-func noteHidden(segments []recorded) {
-	var d driverSpace
+// between was taken by someone else. It fails on places that are strewn so wildly
+// that they take more than so many steps to follow.
+func noteHidden(segments []recorded, most int64) error {
+	d := driverSpace{meter: &meter{most: most, every: 1 << 16}}
 	for i := range segments {
 		s := &segments[i]
-		if s.given > 0 {
-			return
+		if s.given > 0 || d.meter.over() {
+			break
 		}
 		front := d.front
 		d.record(s.span)
@@ -162,11 +174,19 @@ func noteHidden(segments []recorded) {
 			s.hidden = max(0, int64(front)-int64(s.addr)-chunksOf(s.size))
 		}
 	}
+	if err := d.meter.why(); err != nil {
+		return fmt.Errorf("%w: to follow where its %d segments lie", err, len(segments))
+	}
+	return nil
 }
+
+// hiddenWork bounds noteHidden of a trace, in steps: some seconds.
+const hiddenWork = 1 << 31
 
 // record takes the address at which a segment was recorded, and learns from it
 // what else lies where: a place that the driver would have preferred was held.
 func (d *driverSpace) record(s span) {
+	d.charge()
 	d.learn(s)
 	i := d.chunkAt(s.addr)
 	if i < 0 || s.end() > d.chunks[i].hi {
@@ -194,7 +214,7 @@ func (d *driverSpace) record(s span) {
 func (d *driverSpace) learn(s span) {
 	home := d.chunkAt(s.addr)
 	fresh := home < 0 && s.addr%chunkSize == 0 // it was given a chunk of its own
-	for {
+	for !d.meter.over() {
 		c := d.choose(s.size)
 		switch {
 		case c.addr == s.addr:
@@ -225,6 +245,7 @@ func (d *driverSpace) learn(s span) {
 // knows better. What was held when the first segment came (the context's own
 // beginnings) was seen to be given back before the first pass.
 func (d *driverSpace) discover(s span) {
+	d.meter.scan(len(d.chunks) + len(d.gaps) + len(d.held))
 	c := chunk{lo: s.addr / chunkSize * chunkSize, hi: (s.end() + chunkSize - 1) / chunkSize * chunkSize, live: 1}
 	c.strange = c.lo != s.addr
 	if next := d.after(c.hi); c.strange && next != 0 && !slices.ContainsFunc(d.gaps, func(g span) bool { return g.addr < next && g.end() > c.hi }) {
@@ -270,6 +291,10 @@ func (d *driverSpace) discover(s span) {
 func (d *driverSpace) expect(later []recorded) (moved bool) {
 	var front uint64
 	for _, s := range later {
+		if d.meter.over() {
+			break
+		}
+		d.meter.scan(len(d.chunks) + len(d.held))
 		i := d.chunkAt(s.addr)
 		k := span{s.addr, chunksOf(s.size)}
 		switch {

@@ -23,9 +23,10 @@ func (a *Allocator) page(set uint16) int64 {
 // prefer: one at the growing end counts with all the unmapped space behind it,
 // so that a fitting inner block goes first. It stops at the first non-decrease.
 func (a *Allocator) innermost(id int32) int32 {
-	for {
+	for far := 0; ; far++ {
 		next := a.following(id)
 		if next == none || a.extent(next) >= a.extent(id) {
+			a.meter.scan(far)
 			return id
 		}
 		id = next
@@ -69,6 +70,7 @@ func (a *Allocator) runFor(set uint16, size int64) int32 {
 		}
 		var span int64
 		for at := id; at != none && span < size; at = a.blocks[at].next {
+			a.meter.spend(1)
 			if s := a.blocks[at].state; s != free && s != unmapped {
 				break
 			}
@@ -175,5 +177,6 @@ func (a *Allocator) unmappedAt(id int32) int {
 	for i < len(list) && a.blocks[list[i]].addr < addr {
 		i++
 	}
+	a.meter.scan(len(list))
 	return i
 }

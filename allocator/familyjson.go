@@ -190,7 +190,9 @@ func (d *pieceDoc) piece(room *int) (*piece, error) {
 		}
 		p.places = append(p.places, recorded{span: span{s[0], int64(s[1])}})
 	}
-	noteHidden(p.places)
+	if err := noteHidden(p.places, hiddenWork); err != nil {
+		return nil, err
+	}
 	noteAgain(p.places)
 	_, err := p.extend(p.base)
 	return p, err

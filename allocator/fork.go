@@ -3,6 +3,7 @@ package allocator
 import (
 	"maps"
 	"slices"
+	"unsafe"
 )
 
 // copyFrom makes r a replay that stands where src stands, in r's own memory.
@@ -18,6 +19,13 @@ func (r *replay) copyFrom(src *replay) {
 		r.a = &Allocator{}
 	}
 	r.a.copyFrom(src.a)
+}
+
+// bytes is about what a copy of r takes.
+func (r *replay) bytes() int {
+	a := r.a
+	return len(a.blocks)*int(unsafe.Sizeof(block{})) + len(a.sets)*int(unsafe.Sizeof(freeSet{})) +
+		(len(r.live)+2*len(r.flushes)+4*len(a.ranges))*4 + (len(a.place.log)+len(a.place.freed)+len(a.place.space.chunks)+len(a.place.space.holes))*32
 }
 
 func (a *Allocator) copyFrom(src *Allocator) {

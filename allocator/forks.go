@@ -13,11 +13,14 @@ type forks struct {
 	checkpoints []*replay
 	spare       []*replay // memory of dropped checkpoints
 	decided     bool      // by addresses, on some path
+	meter       *meter
 }
 
 const (
 	// maxCheckpoints bounds the memory of a sweep, at about 200 KiB each.
 	maxCheckpoints = 256
+	// keptBytes bounds it for traces whose states are larger.
+	keptBytes = 512 << 20
 	// apart is how many ops lie between checkpoints at least: executing so many
 	// again takes no longer than to save a state.
 	apart = 512
@@ -25,7 +28,7 @@ const (
 
 // options are a replay's, for a limit in bytes of the swept kind.
 func (s *forks) options(limit int64) ReplayOptions {
-	o := ReplayOptions{Layout: s.layout, DeviceTotal: s.o.DeviceTotal}
+	o := ReplayOptions{Layout: s.layout, DeviceTotal: s.o.DeviceTotal, meter: s.meter}
 	o.Limit = Limit{Cap: limit}
 	if s.o.Kind == SweepDevice {
 		o.Limit = Limit{Device: limit}
@@ -82,6 +85,7 @@ func (s *forks) checkpoint() {
 	}
 	a.place.learn() // once for all paths that are resumed here
 	c.copyFrom(s.run)
+	s.meter.scan(s.run.bytes() / 16)
 	if a.ages { // the op has counted its call already
 		pool := 0
 		if size > smallSize {
@@ -104,7 +108,7 @@ func (s *forks) slot(g *gate, at int) *replay {
 			return c
 		}
 	}
-	if n == maxCheckpoints {
+	if n == maxCheckpoints || n > 0 && (n+1)*s.run.bytes() > keptBytes {
 		return nil
 	}
 	c := &replay{}
@@ -141,5 +145,6 @@ func (s *forks) resume(limit int64) {
 		return
 	}
 	s.run.copyFrom(s.checkpoints[n-1])
+	s.meter.scan(s.run.bytes() / 16)
 	s.run.a.setLimit(s.options(limit).Limit)
 }

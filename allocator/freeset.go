@@ -35,8 +35,9 @@ func (a *Allocator) file(id int32) {
 	s := &a.sets[b.set]
 	k := binOf(b.size)
 	size, addr := b.size, b.addr
-	before, after := none, s.head[k]
+	before, after, far := none, s.head[k], 0
 	for after != none {
+		far++
 		n := &a.blocks[after]
 		if n.size > size || n.size == size && n.addr > addr {
 			n.before = id
@@ -44,6 +45,7 @@ func (a *Allocator) file(id int32) {
 		}
 		before, after = after, n.after
 	}
+	a.meter.scan(far)
 	b.before, b.after = before, after
 	b.gcBase = a.calls[b.set&1]
 	if before != none {
@@ -114,12 +116,15 @@ func (s *freeSet) binFrom(k int) int {
 
 // atLeast is the first block of a set that has size bytes or more.
 func (a *Allocator) atLeast(s *freeSet, size int64) int32 {
-	k := binOf(size)
+	k, far := binOf(size), 0
 	for id := s.head[k]; id != none; id = a.blocks[id].after {
 		if a.blocks[id].size >= size {
+			a.meter.scan(far)
 			return id
 		}
+		far++
 	}
+	a.meter.scan(far)
 	if k = s.binFrom(k + 1); k < 0 {
 		return none
 	}
@@ -146,5 +151,6 @@ func (a *Allocator) all(s *freeSet, list []int32) []int32 {
 			list = append(list, id)
 		}
 	}
+	a.meter.spend(len(list))
 	return list
 }

@@ -120,6 +120,7 @@ func (a *Allocator) collect() {
 	}
 	for freed := true; freed && count > 0 && !a.gate.resting(a.stats.Reserved); {
 		freed = false
+		a.meter.spend(len(list))
 		average := float64(ages) / float64(count)
 		for i, id := range list {
 			b := &a.blocks[id]

@@ -1,10 +1,6 @@
 package allocator
 
-import (
-	"math"
-	"slices"
-	"sort"
-)
+import "slices"
 
 // Layout says which addresses the simulated driver hands out. They matter only
 // where two free blocks of one stream have the same size: the lower address is
@@ -44,15 +40,14 @@ type recorded struct {
 }
 
 // noteAgain marks the segments that lie where an earlier one lay: no other can
-// find its place taken.
-func noteAgain(segments []recorded) {
-	var seen []span
+// find its place taken. It returns how much was moved for it.
+func noteAgain(segments []recorded) (moved int) {
+	var seen spanSet
 	for i := range segments {
 		s := &segments[i]
-		at := sort.Search(len(seen), func(i int) bool { return seen[i].end() > s.addr })
-		s.again = at < len(seen) && seen[at].addr < s.end()
-		seen = file(cut(seen, s.span), s.span, chunk{hi: math.MaxUint64})
+		s.again = seen.cover(s.span)
 	}
+	return seen.moved
 }
 
 // placer hands out segment addresses by a layout.
@@ -109,10 +104,12 @@ func (p *placer) take(size, compare int64) uint64 {
 		for i := len(p.freed) - 1; i >= 0; i-- {
 			if p.freed[i].size == size {
 				addr := p.freed[i].addr
+				p.space.meter.scan(len(p.freed) - i)
 				p.freed = slices.Delete(p.freed, i, i+1)
 				return addr
 			}
 		}
+		p.space.meter.scan(len(p.freed))
 	}
 	addr := p.up
 	p.up += uint64(size)
@@ -139,7 +136,11 @@ func (p *placer) next(size int64) (span, bool) {
 
 // occupied is whether something that was handed out lies in a place.
 func (p *placer) occupied(s span) bool {
+	p.space.meter.scan(len(p.log))
 	for i, e := range p.log {
+		if !e.back && s.addr < e.end() && e.addr < s.end() {
+			p.space.meter.scan(len(p.log) - i)
+		}
 		gone := func(later passage) bool { return later.back && later.addr == e.addr }
 		if !e.back && s.addr < e.end() && e.addr < s.end() && !slices.ContainsFunc(p.log[i:], gone) {
 			return true
@@ -153,6 +154,9 @@ func (p *placer) occupied(s span) bool {
 // is spared the lists (a third of the time of GPT-2's replay).
 func (p *placer) learn() {
 	for _, e := range p.log[p.known:] {
+		if p.space.meter.over() {
+			break
+		}
 		if e.back {
 			p.space.give(e.span)
 		} else {

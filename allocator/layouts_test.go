@@ -77,7 +77,7 @@ func TestPoolsAgreeWithWholeStates(t *testing.T) {
 				t.Errorf("%s %+v: not replayed pool by pool", filepath.Base(path), set)
 				continue
 			}
-			pools := newPools(p, &set)
+			pools := newPools(p, &set, nil)
 			o := SweepOptions{Settings: set, Step: roundLarge, MaxReplays: maxReplays}
 			for layout := LayoutDriver; layout <= LayoutReuse; layout++ {
 				got, want := mapPools(t, p, o, layout, pools), mapWhole(t, p, o, layout)

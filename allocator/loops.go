@@ -15,13 +15,18 @@ type site struct {
 // turn before, and then both leave the loop.
 func findSites(short, long []step, turns int) ([]site, error) {
 	var out []site
+	m := &meter{most: siteWork}
 	for i, j := 0, 0; ; {
 		n := agree(short[i:], long[j:])
+		m.spend(n)
 		i, j = i+n, j+n
 		if i == len(short) && j == len(long) {
 			return out, nil
 		}
-		length := turnLength(short[i:], long, j, turns)
+		length := turnLength(m, short[i:], long, seam{j, turns})
+		if m.over() {
+			return nil, fmt.Errorf("%w: at operation %d, to find what the longer run repeats there: %w", ErrSequencesDiffer, i, m.err)
+		}
 		if length == 0 {
 			return nil, fmt.Errorf("%w: at operation %d, and the longer run does not repeat a loop there", ErrSequencesDiffer, i)
 		}
@@ -33,6 +38,13 @@ func findSites(short, long []step, turns int) ([]site, error) {
 		j += turns * length
 	}
 }
+
+// siteWork bounds findSites, in steps: some seconds.
+const siteWork = 1 << 32
+
+// seam is the operation of the long run where it goes on with further turns, and
+// how many.
+type seam struct{ j, turns int }
 
 func agree(a, b []step) int {
 	n := min(len(a), len(b))
@@ -47,14 +59,17 @@ func agree(a, b []step) int {
 // turnLength is the length of the body that the long run repeats from j on, 0
 // where it repeats none: further turns equal the one before, and the rest of the
 // short run follows behind them, the further the better.
-func turnLength(rest, long []step, j, turns int) int {
+func turnLength(m *meter, rest, long []step, at seam) int {
 	best, reach := 0, 0
-	for p := 1; p <= j && j+turns*p <= len(long); p++ {
-		if agree(long[j:j+turns*p], long[j-p:]) < turns*p {
+	j, turns := at.j, at.turns
+	for p := 1; p <= j && j+turns*p <= len(long) && !m.over(); p++ {
+		n := agree(long[j:j+turns*p], long[j-p:])
+		if m.spend(n + 1); n < turns*p {
 			continue
 		}
 		after := long[j+turns*p:]
-		n := agree(rest, after)
+		n = agree(rest, after)
+		m.spend(n)
 		if n == len(rest) && n == len(after) {
 			return p
 		}

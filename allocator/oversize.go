@@ -47,11 +47,13 @@ func (s *paths) overBefore(time int32) bool {
 // nextOversize is when the first oversize request behind a time comes.
 func (s *paths) nextOversize(time int32) int32 {
 	ops := s.pools[1].over.ops
-	for _, o := range ops[s.now.over.at:] {
+	for i, o := range ops[s.now.over.at:] {
 		if o.kind != opFree && o.event > time {
+			s.meter.scan(i)
 			return o.event
 		}
 	}
+	s.meter.scan(len(ops) - s.now.over.at)
 	return math.MaxInt32
 }
 
@@ -64,6 +66,10 @@ func (s *paths) advance(time int32) bool {
 		if o.event >= time {
 			break
 		}
+		if s.meter.over() {
+			return false
+		}
+		s.meter.spend(opSteps + len(x.over.free))
 		s.passes++
 		if o.kind == opFree {
 			x.over.file(x.over.live[o.slot])
@@ -121,6 +127,7 @@ func (x *path) releaseOversize(size int64) bool {
 // release gives a free oversize segment back to the driver.
 func (x *path) release(i int) {
 	s := x.over.free[i]
+	x.place.space.meter.scan(len(x.over.free) / 4)
 	x.over.free = slices.Delete(x.over.free, i, i+1)
 	x.place.give(s.addr, s.size)
 	x.reserved -= s.size

@@ -32,7 +32,7 @@ func TestOversizePart(t *testing.T) {
 		if p.keepsApart(&set) {
 			apart++
 		}
-		pools := newPools(p, &set)
+		pools := newPools(p, &set, nil)
 		o := SweepOptions{Settings: set, Step: roundLarge, MaxReplays: maxReplays}
 		for layout := LayoutDriver; layout <= LayoutReuse; layout++ {
 			if got, want := mapPools(t, p, o, layout, pools), mapWhole(t, p, o, layout); !reflect.DeepEqual(got, want) {

@@ -49,10 +49,11 @@ type paths struct {
 	now    path
 	copies []*path
 	spare  []*path
+	meter  *meter
 }
 
 func newPaths(p *Program, layout Layout, floor int64, pools [2]*pool) *paths {
-	s := &paths{p: p, layout: layout, floor: floor, pools: pools}
+	s := &paths{p: p, layout: layout, floor: floor, pools: pools, meter: pools[0].meter}
 	s.before = s.steps()
 	return s
 }
@@ -62,6 +63,7 @@ func (s *paths) start(limit int64) {
 	if !s.p.ranges {
 		s.now.place = newPlacer(s.layout, s.p.segments)
 	}
+	s.now.place.space.meter = s.meter
 	s.now.over.live = make([]span, s.pools[1].over.slots)
 	for h, m := range s.pools {
 		s.now.pools[h].edge = &edge{to: m.root, flushes: true}
@@ -95,7 +97,8 @@ func (s *paths) steps() int {
 // run goes on to the end; false where a request is refused for good.
 func (s *paths) run() bool {
 	x := &s.now
-	for {
+	for !s.meter.over() {
+		s.meter.spend(nodeSteps + x.lists()/4)
 		h := 0
 		if x.pools[1].edge.to.time < x.pools[0].edge.to.time {
 			h = 1
@@ -124,6 +127,16 @@ func (s *paths) run() bool {
 			}
 		}
 	}
+	return false // as far as the meter lets it
+}
+
+// nodeSteps are the steps that a node of a path counts as (see meter), beside
+// what its lists take.
+const nodeSteps = 32
+
+// lists is how much a path has to move to put something in its place.
+func (x *path) lists() int {
+	return len(x.cached) + len(x.pools[0].segs) + len(x.pools[1].segs) + len(x.over.free)
 }
 
 // step goes on from a node.
@@ -208,6 +221,7 @@ func (x *path) leave(h int, time int32) {
 	for ; c.done < len(c.edge.outs) && c.edge.outs[c.done].time < time; c.done++ {
 		out := &c.edge.outs[c.done]
 		addr := c.segs[out.index]
+		x.place.space.meter.scan((len(c.segs) + len(x.cached)) / 4)
 		c.segs = slices.Delete(c.segs, int(out.index), int(out.index)+1)
 		switch {
 		case out.held:
@@ -238,6 +252,9 @@ func (x *path) drop(time int32) {
 // save keeps a copy before a request that no limit so far had to let through.
 func (s *paths) save(v int64) {
 	n := len(s.copies)
+	if n > 0 && (n+1)*32*(s.now.lists()+len(s.now.place.log)) > keptBytes {
+		return
+	}
 	if v <= s.now.passed || v < s.floor || n >= maxCheckpoints || n > 0 && s.now.walked-s.copies[n-1].walked < copiesApart {
 		return
 	}
@@ -247,6 +264,7 @@ func (s *paths) save(v int64) {
 	}
 	s.now.place.learn() // once for all paths that are resumed here
 	c.copyFrom(&s.now)
+	s.meter.scan(s.now.lists() + len(s.now.place.log))
 	s.copies = append(s.copies, c)
 }
 

@@ -199,6 +199,9 @@ func (p *piece) extend(c cell) (*Program, error) {
 		if !b.add(p.steps[k], size) {
 			return nil, errBroken
 		}
+		if b.moved > mostMoved {
+			return nil, fmt.Errorf("%w: %v, as it frees its blocks in the order in which they came", ErrTooMuchWork, c)
+		}
 	}
 	return b.program(), nil
 }

@@ -31,6 +31,7 @@ type pool struct {
 	root  *node // before the first op
 	nodes map[string]*node
 	room  scratch
+	meter *meter
 }
 
 // leaving is what becomes known of the edge that is being run.
@@ -137,9 +138,9 @@ type passing struct {
 	held  bool // full for good: it stays with the program
 }
 
-func newPool(h *half, set Settings, size uint16) *pool {
-	m := &pool{half: h, size: size, nodes: map[string]*node{}}
-	m.run = h.start(set, ReplayOptions{Layout: LayoutAscending})
+func newPool(h *half, set Settings, size uint16, work *meter) *pool {
+	m := &pool{half: h, size: size, nodes: map[string]*node{}, meter: work}
+	m.run = h.start(set, ReplayOptions{Layout: LayoutAscending, meter: work})
 	hooks := &m.run.a.sweep
 	hooks.asks, hooks.gives, hooks.gone = true, size == 0, m.gone
 	hooks.tie = func() {
@@ -151,9 +152,9 @@ func newPool(h *half, set Settings, size uint16) *pool {
 	return m
 }
 
-func newPools(p *Program, set *Settings) *[2]*pool {
+func newPools(p *Program, set *Settings, m *meter) *[2]*pool {
 	parts := p.halves(set)
-	out := &[2]*pool{newPool(parts[0], *set, 0), newPool(parts[1], *set, 1)}
+	out := &[2]*pool{newPool(parts[0], *set, 0, m), newPool(parts[1], *set, 1, m)}
 	out[1].over = parts[2]
 	return out
 }
@@ -162,6 +163,7 @@ func newPools(p *Program, set *Settings) *[2]*pool {
 func (m *pool) gone(id int32) {
 	b := &m.run.a.blocks[id]
 	i, _ := slices.BinarySearch(m.segs, b.addr)
+	m.meter.scan((len(m.segs) - i) / 4)
 	m.segs = slices.Delete(m.segs, i, i+1)
 	m.outs = append(m.outs, passing{time: m.time(), index: int32(i), size: b.size, held: b.state == held})
 }

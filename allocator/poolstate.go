@@ -2,8 +2,10 @@ package allocator
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"slices"
+	"unsafe"
 )
 
 // longWay is how many nodes may lie between two whose states are kept, if one of
@@ -31,6 +33,7 @@ func (m *pool) stand(n *node) {
 	if n.sought++; n.kept == nil && (n.sought > 1 || len(way) > longWay || m.run.steps-steps > stride/2) {
 		n.kept = &kept{}
 		n.kept.save(m)
+		m.keep(n.kept.bytes())
 	}
 	m.at, m.room.way = n, way
 }
@@ -43,6 +46,27 @@ func (k *kept) save(m *pool) {
 	k.live = append(k.live[:0], m.run.live...)
 	k.segs = append(k.segs[:0], m.segs...)
 	k.at = m.run.at
+	m.meter.scan(k.bytes() / 16)
+}
+
+func (k *kept) bytes() int {
+	return int(unsafe.Sizeof(*k)) + len(k.blocks)*int(unsafe.Sizeof(block{})) + len(k.live)*4 + len(k.segs)*8
+}
+
+// errManyStates ends the work of pools whose states take too much memory.
+var errManyStates = errors.New("the pools have too many large states to keep")
+
+// statesBytes bounds what the states and nodes of both pools take.
+const statesBytes = 1 << 30
+
+// keep counts memory that the pool keeps until the sweep ends.
+func (m *pool) keep(bytes int) {
+	if m.meter == nil {
+		return
+	}
+	if m.meter.kept += int64(bytes); m.meter.kept > statesBytes && m.meter.err == nil {
+		m.meter.err = errManyStates
+	}
 }
 
 // restore puts run where it was saved.
@@ -53,6 +77,7 @@ func (m *pool) restore(k *kept) {
 	m.run.live = append(m.run.live[:0], k.live...)
 	m.segs = append(m.segs[:0], k.segs...)
 	m.run.at = k.at
+	m.meter.scan(len(k.blocks) * 2)
 }
 
 // slab is how many nodes, edges and passings are made at once.
@@ -61,6 +86,7 @@ const slab = 64
 func (m *pool) newNode() *node {
 	if len(m.room.nodes) == 0 {
 		m.room.nodes = make([]node, slab)
+		m.keep(slab * int(unsafe.Sizeof(node{})))
 	}
 	n := &m.room.nodes[0]
 	m.room.nodes = m.room.nodes[1:]
@@ -76,6 +102,7 @@ func (m *pool) claim() []passing {
 		m.room.outs = m.room.outs[:at+n]
 	default:
 		m.room.outs = make([]passing, 0, slab)
+		m.keep(max(n, slab) * int(unsafe.Sizeof(passing{})))
 	}
 	return out
 }
@@ -83,6 +110,7 @@ func (m *pool) claim() []passing {
 func (m *pool) newEdge() *edge {
 	if len(m.room.edges) == 0 {
 		m.room.edges = make([]edge, slab)
+		m.keep(slab * int(unsafe.Sizeof(edge{})))
 	}
 	e := &m.room.edges[0]
 	m.room.edges = m.room.edges[1:]
@@ -97,6 +125,7 @@ func (m *pool) grant(rank int, want int64) {
 		m.spread()
 		base = m.baseAt(rank)
 	}
+	m.meter.scan((len(m.segs) - rank) / 4)
 	m.segs = slices.Insert(m.segs, rank, base)
 	a.born++
 	a.sweep.grant = a.newBlock(block{addr: base, size: want, segment: -a.born, set: m.size})
@@ -138,6 +167,7 @@ func (m *pool) spread() {
 
 // heads are the first blocks of the pool's segments.
 func (m *pool) heads() []int32 {
+	m.meter.scan(len(m.run.a.blocks))
 	m.room.first = slices.Grow(m.room.first[:0], len(m.segs))[:len(m.segs)]
 	for id := range m.run.a.blocks {
 		if b := &m.run.a.blocks[id]; b.state != vacant && b.prev == none {
@@ -156,6 +186,7 @@ func (m *pool) node(kind nodeKind) *node {
 		n = m.newNode()
 		*n = node{kind: kind, time: m.time(), kept: &kept{}}
 		n.kept.save(m)
+		m.keep(n.kept.bytes() + len(m.room.key))
 		if len(m.nodes) >= maxNodes {
 			clear(m.nodes)
 		}

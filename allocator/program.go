@@ -1,11 +1,6 @@
 package allocator
 
-import (
-	"cmp"
-	"fmt"
-	"slices"
-	"sort"
-)
+import "fmt"
 
 // opKind is one step of a compiled trace.
 type opKind uint8
@@ -80,10 +75,18 @@ func (p *Program) places() []recorded {
 // recording is taken to have run without a limit: released segments then mean
 // that the program emptied the cache, and replay does so too.
 func Compile(events []Event) (*Program, error) {
+	c, err := compile(events)
+	if err != nil {
+		return nil, err
+	}
+	return c.p, nil
+}
+
+func compile(events []Event) (*compiler, error) {
 	if len(events) > 1<<30 {
 		return nil, fmt.Errorf("the trace has %d events, more than a replay takes (2^30)", len(events))
 	}
-	c := compiler{p: &Program{oomAt: -1}, live: map[uint64]int32{}, deferred: map[uint64]int32{}, streams: map[int64]int32{}}
+	c := &compiler{p: &Program{oomAt: -1}, live: map[uint64]int32{}, deferred: map[uint64]int32{}, streams: map[int64]int32{}}
 	for i := 0; i < len(events); i++ {
 		skip, err := c.step(events, i)
 		if err != nil {
@@ -97,11 +100,14 @@ func Compile(events []Event) (*Program, error) {
 	c.p.slots = c.slots.n
 	c.p.repeated = findStretches(c.p.ops)
 	c.p.divided = &division{}
-	noteAgain(c.p.segments)
+	c.moved = noteAgain(c.p.segments)
 	if !c.p.ranges {
-		noteHidden(c.p.segments)
+		if err := noteHidden(c.p.segments, hiddenWork); err != nil {
+			return nil, err
+		}
 	}
-	return c.p, nil
+	c.moved += c.lying.moved + c.bursts.looked
+	return c, nil
 }
 
 type compiler struct {
@@ -110,37 +116,39 @@ type compiler struct {
 	deferred map[uint64]int32
 	streams  map[int64]int32
 	slots    slots
-	inBurst  bool
-	given    int    // released segments so far
-	lying    []span // segments that are there now, by address
+	given    int     // released segments so far
+	lying    spanSet // segments that are there now
+	bursts
+	moved int // events looked at more than once, segments and runs of them moved
+}
+
+// bursts are the runs of released segments in a trace.
+type bursts struct {
+	in      bool // one
+	end     int  // of the burst that emptied has looked at: its first event that is no part of it
+	emptied bool // what it found
+	looked  int  // events looked at so far
 }
 
 // addressEnd bounds addresses and sizes: those of 57-bit paging.
 const addressEnd = 1 << 57
 
 // maxSegments is how many segments may lie there at once: twice those of the
-// largest card, if it holds nothing but the smallest. Each is put into its place
-// among the others.
+// largest card, if it holds nothing but the smallest.
 const maxSegments = 1 << 18
 
-// place notes a segment; false when another lies there.
-func (c *compiler) place(s span) bool {
-	i := sort.Search(len(c.lying), func(i int) bool { return c.lying[i].end() > s.addr })
-	if i < len(c.lying) && c.lying[i].addr < s.end() {
-		return false
-	}
-	c.lying = slices.Insert(c.lying, i, s)
-	return true
-}
+// maxStreams is how many streams a trace may name: each has free sets of its own,
+// and torch takes its streams from pools of 32.
+const maxStreams = 1 << 10
 
 // step compiles event i and returns how many events behind it were consumed.
 func (c *compiler) step(events []Event, i int) (skip int, err error) {
 	e := events[i]
 	burst := e.Action == SegmentFree || e.Action == SegmentUnmap
-	if burst && !c.inBurst && c.emptied(events, i) {
+	if burst && !c.bursts.in && c.empties(events, i) {
 		c.p.ops = append(c.p.ops, op{kind: opFlush, event: int32(i)})
 	}
-	c.inBurst = burst
+	c.bursts.in = burst
 	switch e.Action {
 	case Alloc:
 		return 0, c.alloc(e, i)
@@ -159,10 +167,10 @@ func (c *compiler) step(events []Event, i int) (skip int, err error) {
 		if e.Addr >= addressEnd || e.Size >= addressEnd {
 			return 0, fmt.Errorf("a segment that lies outside any address space")
 		}
-		if len(c.lying) >= maxSegments {
+		if c.lying.n >= maxSegments {
 			return 0, fmt.Errorf("more than %d segments at once", maxSegments)
 		}
-		if e.Action == SegmentAlloc && !c.place(span{e.Addr, e.Size}) {
+		if e.Action == SegmentAlloc && !c.lying.place(span{e.Addr, e.Size}) {
 			return 0, fmt.Errorf("a segment on top of another")
 		}
 		c.p.segments = append(c.p.segments, recorded{span: span{e.Addr, e.Size}, given: c.given})
@@ -171,9 +179,7 @@ func (c *compiler) step(events []Event, i int) (skip int, err error) {
 		c.p.oomAt = i
 	case SegmentFree:
 		c.given++
-		if i, found := slices.BinarySearchFunc(c.lying, e.Addr, func(s span, addr uint64) int { return cmp.Compare(s.addr, addr) }); found {
-			c.lying = slices.Delete(c.lying, i, i+1)
-		}
+		c.lying.take(e.Addr)
 	case SegmentUnmap, Snapshot:
 	default:
 		return 0, fmt.Errorf("unknown action")
@@ -181,20 +187,20 @@ func (c *compiler) step(events []Event, i int) (skip int, err error) {
 	return 0, nil
 }
 
-// emptied is whether a burst of released segments is an empty_cache call of the
+// empties is whether a burst of released segments is an empty_cache call of the
 // program. In a run without a limit every burst is, but for the one of the
 // allocation that met the end of the card.
-func (c *compiler) emptied(events []Event, i int) bool {
-	for ; i < len(events); i++ {
-		switch events[i].Action {
-		case SegmentFree, SegmentUnmap, FreeCompleted:
-		case OOM:
-			return false
-		default:
-			return true
-		}
+func (c *compiler) empties(events []Event, i int) bool {
+	b := &c.bursts
+	if i < b.end {
+		return b.emptied
 	}
-	return true
+	part := func(a Action) bool { return a == SegmentFree || a == SegmentUnmap || a == FreeCompleted }
+	for b.end = i; b.end < len(events) && part(events[b.end].Action); b.end++ {
+		b.looked++
+	}
+	b.emptied = b.end == len(events) || events[b.end].Action != OOM
+	return b.emptied
 }
 
 func (c *compiler) alloc(e Event, i int) error {
@@ -208,6 +214,9 @@ func (c *compiler) alloc(e Event, i int) error {
 	c.live[e.Addr] = slot
 	st, ok := c.streams[e.Stream]
 	if !ok {
+		if len(c.p.streams) == maxStreams {
+			return fmt.Errorf("more than %d streams", maxStreams)
+		}
 		st = int32(len(c.p.streams))
 		c.streams[e.Stream] = st
 		c.p.streams = append(c.p.streams, e.Stream)

@@ -150,7 +150,7 @@ func TestTwoFlushes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := p.Replay(Settings{}, ReplayOptions{Limit: Limit{Cap: 20 * m}}).Retries
-	got := mapPools(t, p, SweepOptions{Step: 2 * m, MaxReplays: 9}, LayoutAscending, newPools(p, &Settings{}))
+	got := mapPools(t, p, SweepOptions{Step: 2 * m, MaxReplays: 9}, LayoutAscending, newPools(p, &Settings{}, nil))
 	if at, _ := got.At(20 * m); at.Retries != want || want != 2 {
 		t.Errorf("%d retries pool by pool, %d whole", at.Retries, want)
 	}
@@ -178,7 +178,7 @@ func TestPoolsOnRandomPrograms(t *testing.T) {
 		if rapid.Bool().Draw(t, "device") {
 			o.Kind, o.Overhead = SweepDevice, 3<<20
 		}
-		pools := newPools(p, &set)
+		pools := newPools(p, &set, nil)
 		var first *SweepResult
 		for layout := LayoutDriver; layout <= LayoutReuse; layout++ {
 			got, want := mapPools(t, p, o, layout, pools), mapWhole(t, p, o, layout)

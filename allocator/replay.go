@@ -3,6 +3,7 @@ package allocator
 import (
 	"fmt"
 	"slices"
+	"sort"
 )
 
 // ReplayOptions are the parts of a replay beyond settings and limit.
@@ -15,6 +16,10 @@ type ReplayOptions struct {
 	// Observe, when set, is called with each simulated event, addresses
 	// included, so that a what-if run can be written as a trace of its own.
 	Observe func(Event)
+	// Stop, when set, is asked every few hundredths of a second; true ends the
+	// replay, which is then Stopped.
+	Stop  func() bool
+	meter *meter // nil: one for Stop alone
 }
 
 // Replay runs a trace under other settings and a limit. It is Compile followed
@@ -51,24 +56,30 @@ func (p *Program) start(s Settings, o ReplayOptions) *replay {
 	a := New(s, o.Limit, o.DeviceTotal)
 	a.blocks = make([]block, 1, p.slots+p.slots/8+64)
 	a.observe = o.Observe
+	a.meter = o.meter
+	if o.meter == nil && o.Stop != nil {
+		a.meter = &meter{stop: o.Stop}
+	}
 	var known []recorded
 	if p.ranges == s.Expandable { // else the recorded addresses mean nothing
 		known = p.segments
 	}
 	a.place = newPlacer(o.Layout, known)
+	a.place.space.meter = a.meter
 	for _, h := range p.streams {
 		a.stream(h) // numbers agree with the program's
 	}
 	return &replay{p: p, a: a, live: make([]int32, p.slots), oomAt: -1}
 }
 
-// run executes ops up to but not including end, or to the first refusal. It
+// run executes ops up to but not including end, or to the first refusal, or as
+// far as its meter lets it. It
 // leaves out turns of a loop that would change nothing, unless someone watches
 // (a check looks after the turns itself).
 func (r *replay) run(end int) {
 	if r.a.observe == nil && !r.a.ages { // ages count each allocation
-		for i := range r.p.repeated { // many runs are short: most stretches lie before or behind
-			s := r.p.repeated[i]
+		ahead := sort.Search(len(r.p.repeated), func(i int) bool { return r.p.repeated[i].end() > r.at })
+		for _, s := range r.p.repeated[ahead:] { // many runs are short: most stretches lie before or behind
 			if s.start >= end {
 				break
 			}
@@ -83,11 +94,21 @@ func (r *replay) run(end int) {
 	r.execute(end)
 }
 
+// opSteps are the steps that an op counts as (see meter).
+const opSteps = 8
+
 // execute runs ops one by one up to end; false when one is refused.
 func (r *replay) execute(end int) bool {
 	a, live, ops, from := r.a, r.live, r.p.ops[:end], r.at
+	m := a.meter
+	m.spend(opSteps * max(0, end-from))
 	for i := from; i < len(ops); i++ {
 		r.at = i
+		if m != nil && m.err != nil {
+			r.oomAt = int(ops[i].event) // no result: the caller asks the meter
+			r.steps += i - from
+			return false
+		}
 		switch o := &ops[i]; o.kind {
 		case opAlloc, opHold:
 			id := a.malloc(o.size, o.strm)
@@ -141,6 +162,9 @@ func (r *replay) result() ReplayResult {
 	if out.OOM {
 		out.Tried = r.a.tried
 	}
+	if r.a.meter.over() {
+		return ReplayResult{OOMAt: -1, Stopped: true}
+	}
 	return out
 }
 
@@ -192,16 +216,16 @@ func SelfCheck(events []Event, s Settings) (SelfCheckReport, error) {
 // allocation the recorded place (allocator specification, replay rule 1). A
 // program of a Family has nothing to compare: its report is empty.
 func (p *Program) SelfCheck(s Settings) SelfCheckReport {
-	report, _ := p.selfCheck(s)
+	report, _ := p.selfCheck(s, nil)
 	return report
 }
 
 // selfCheck also returns the replay; nil of a program that nobody recorded.
-func (p *Program) selfCheck(s Settings) (SelfCheckReport, *replay) {
+func (p *Program) selfCheck(s Settings, m *meter) (SelfCheckReport, *replay) {
 	if p.synthetic {
 		return SelfCheckReport{}, nil
 	}
-	r := p.start(s, ReplayOptions{})
+	r := p.start(s, ReplayOptions{meter: m})
 	r.check = &checker{}
 	segments := 0
 	r.a.sweep.got = func(size int64) { // Observe would see every allocation too

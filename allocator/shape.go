@@ -16,27 +16,65 @@ type step struct {
 // but allocations).
 func shapeOf(p *Program) ([]step, []int64) {
 	steps, sizes := make([]step, len(p.ops)), make([]int64, len(p.ops))
-	var live, pending []int32
+	live, pending := newRanks(p.slots), newRanks(p.slots)
 	for i := range p.ops {
 		o := &p.ops[i]
 		steps[i].kind = o.kind
 		switch o.kind {
 		case opAlloc:
-			live = append(live, o.slot)
+			live.add(o.slot)
 			steps[i].arg, sizes[i] = o.strm, o.size
 		case opFree, opFreeDeferred:
-			steps[i].arg = takeOut(&live, o.slot)
+			steps[i].arg = live.takeOut(o.slot)
 			if o.kind == opFreeDeferred {
-				pending = append(pending, o.slot)
+				pending.add(o.slot)
 			}
 		case opComplete:
-			steps[i].arg = takeOut(&pending, o.slot)
+			steps[i].arg = pending.takeOut(o.slot)
 		}
 	}
 	return steps, sizes
 }
 
+// ranks are slots in the order in which they came; each leaves at the price of a
+// logarithm, wherever it stands.
+type ranks struct {
+	at   []int32 // by slot, its place in tree
+	tree []int32 // of counts, binary indexed; from 1
+	n    int32   // slots that have not left
+}
+
+func newRanks(slots int) *ranks { return &ranks{at: make([]int32, slots), tree: make([]int32, 1)} }
+
+func (r *ranks) add(slot int32) {
+	i := int32(len(r.tree))
+	count := int32(1)
+	for j := i - 1; j > i-i&-i; j -= j & -j {
+		count += r.tree[j]
+	}
+	r.tree = append(r.tree, count)
+	r.at[slot] = i
+	r.n++
+}
+
 // takeOut removes a slot and returns how many stood behind it.
+func (r *ranks) takeOut(slot int32) int32 {
+	at, behind := r.at[slot], r.n
+	if at == 0 {
+		panic("allocator: a compiled trace frees a slot that is not live")
+	}
+	for i := at; i > 0; i -= i & -i {
+		behind -= r.tree[i]
+	}
+	for i := at; i < int32(len(r.tree)); i += i & -i {
+		r.tree[i]--
+	}
+	r.at[slot] = 0
+	r.n--
+	return behind
+}
+
+// takeOut removes a slot of a short list and returns how many stood behind it.
 func takeOut(list *[]int32, slot int32) int32 {
 	for i := len(*list) - 1; i >= 0; i-- {
 		if (*list)[i] == slot {
@@ -54,7 +92,11 @@ type builder struct {
 	live    []int32
 	pending []int32
 	slots   slots
+	moved   int // slots, to free one from among others
 }
+
+// mostMoved bounds what a builder moves: some seconds.
+const mostMoved = 1 << 34
 
 // add appends one step; false when it names a block that does not exist.
 func (b *builder) add(s step, size int64) bool {
@@ -75,6 +117,7 @@ func (b *builder) add(s step, size int64) bool {
 		}
 		o.slot = (*list)[at]
 		*list = slices.Delete(*list, at, at+1)
+		b.moved += int(s.arg)
 		if s.kind == opFreeDeferred {
 			b.pending = append(b.pending, o.slot)
 		} else {

@@ -187,17 +187,15 @@ func (p *Program) nthAlloc(n int) int {
 // liveAt are the allocations that live before an op, in order, and how many
 // frees are outstanding.
 func (p *Program) liveAt(end int) (live []*op, pending int) {
+	at := make([]int, p.slots) // in live, by slot
 	for i := range p.ops[:end] {
 		o := &p.ops[i]
 		switch o.kind {
 		case opAlloc:
+			at[o.slot] = len(live)
 			live = append(live, o)
 		case opFree, opFreeDeferred:
-			at := len(live) - 1
-			for live[at].slot != o.slot { // a compiled program frees what it holds
-				at--
-			}
-			live = slices.Delete(live, at, at+1)
+			live[at[o.slot]] = nil // a compiled program frees what it holds
 			if o.kind == opFreeDeferred {
 				pending++
 			}
@@ -205,7 +203,7 @@ func (p *Program) liveAt(end int) (live []*op, pending int) {
 			pending--
 		}
 	}
-	return live, pending
+	return slices.DeleteFunc(live, func(o *op) bool { return o == nil }), pending
 }
 
 // joint is where the whole goes on behind a prefix.

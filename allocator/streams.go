@@ -115,6 +115,7 @@ func (a *Allocator) completeDeferred(id int32, flushes int) {
 		return
 	}
 	i := slices.Index(s.deferred, id)
+	a.meter.scan(i + (len(s.deferred)-i)/4)
 	s.deferred = slices.Delete(s.deferred, i, i+1)
 	a.complete(id)
 }

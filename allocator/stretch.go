@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"cmp"
+	"hash/maphash"
 	"math/bits"
 	"slices"
 )
@@ -108,18 +109,22 @@ func distances(ops []op) []distance {
 type seen struct {
 	hashes []uint64 // by op
 	slots  []int32  // ops, plus one; 0 is vacant
-	mask   uint64
+	shift  int
+	// odd spreads the hashes over the slots. It differs from one to the next, so
+	// that no trace can be made whose hashes meet; nothing but time hangs on it.
+	odd uint64
 }
 
 func newSeen(n int) *seen {
-	size := 1 << bits.Len(uint(2*n))
-	return &seen{hashes: make([]uint64, n), slots: make([]int32, size), mask: uint64(size - 1)}
+	length := bits.Len(uint(2 * n))
+	odd := maphash.Comparable(maphash.MakeSeed(), n) | 1
+	return &seen{hashes: make([]uint64, n), slots: make([]int32, 1<<length), shift: 64 - length, odd: odd}
 }
 
 // note notes the hash of op i and returns the last op of the same, -1 without one.
 func (s *seen) note(hash uint64, i int) int {
 	s.hashes[i] = hash
-	for k := hash >> 20 & s.mask; ; k = (k + 1) & s.mask {
+	for k := hash * s.odd >> s.shift; ; k = (k + 1) & uint64(len(s.slots)-1) {
 		at := int(s.slots[k]) - 1
 		if at < 0 || s.hashes[at] == hash {
 			s.slots[k] = int32(i + 1)

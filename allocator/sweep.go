@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -9,6 +10,10 @@ import (
 // which reserved memory follows the quota (expandable segments with
 // max_split_size) come near it.
 const maxReplays = 20_000
+
+// maxWork bounds the steps of a sweep that names no bound of its own: some
+// minutes, a hundred times what the longest sweeps of recordings take.
+const maxWork = 1 << 36
 
 var (
 	// ErrUncapped is returned by a sweep whose replay without a limit is
@@ -46,7 +51,11 @@ func (p *Program) Sweep(o SweepOptions) (SweepResult, error) {
 	if o.MaxReplays <= 0 {
 		o.MaxReplays = maxReplays
 	}
-	check, run := p.selfCheck(o.Recorded)
+	m := &meter{most: cmp.Or(o.MaxWork, maxWork), stop: o.Stop}
+	check, run := p.selfCheck(o.Recorded, m)
+	if m.over() {
+		return SweepResult{}, m.gaveUp("to check the recording")
+	}
 	if check.Mismatches > 0 {
 		return SweepResult{SelfCheckMismatches: check.Mismatches}, nil
 	}
@@ -58,17 +67,23 @@ func (p *Program) Sweep(o SweepOptions) (SweepResult, error) {
 	}
 	if run == nil || o.Settings != o.Recorded || o.Settings.Expandable {
 		old := run
-		run = p.start(o.Settings, ReplayOptions{DeviceTotal: o.DeviceTotal})
+		run = p.start(o.Settings, ReplayOptions{DeviceTotal: o.DeviceTotal, meter: m})
 		run.run(len(p.ops))
+		if m.over() {
+			return SweepResult{}, m.gaveUp("to replay the recording")
+		}
 		if old != nil {
 			run.steps += old.steps
 		}
 	}
-	b := sweeps{p: p, o: &o, lowest: p.lowest(&o), steps: run.steps}
+	b := sweeps{p: p, o: &o, lowest: p.lowest(&o), steps: run.steps, meter: m}
 	if p.divisible(&o.Settings) {
-		b.pools = newPools(p, &o.Settings)
+		b.pools = newPools(p, &o.Settings, m)
 	}
 	result, err := b.all()
+	if errors.Is(err, errManyStates) { // without them it takes longer, and little memory
+		result, err = b.fewerStates()
+	}
 	if err != nil {
 		return SweepResult{}, err
 	}
@@ -83,6 +98,7 @@ type sweeps struct {
 	lowest int64
 	pools  *[2]*pool // nil where the program cannot be divided
 	steps  int       // ops executed so far
+	meter  *meter
 }
 
 // all sweeps under the driver's layout, and under the others as far as it takes
@@ -113,11 +129,21 @@ func (b *sweeps) all() (SweepResult, error) {
 	return result, nil
 }
 
+// fewerStates is all once more, without pools.
+func (b *sweeps) fewerStates() (SweepResult, error) {
+	b.steps += b.pools[0].run.steps + b.pools[1].run.steps
+	b.pools, b.meter.err, b.meter.kept = nil, nil, 0
+	return b.all()
+}
+
 func (b *sweeps) sweeper(layout Layout) *sweeper {
-	if b.pools == nil {
-		return newSweeper(b.o, b.lowest, &forks{p: b.p, o: b.o, layout: layout, floor: b.lowest})
+	var e engine = &forks{p: b.p, o: b.o, layout: layout, floor: b.lowest, meter: b.meter}
+	if b.pools != nil {
+		e = newPaths(b.p, layout, b.lowest, *b.pools)
 	}
-	return newSweeper(b.o, b.lowest, newPaths(b.p, layout, b.lowest, *b.pools))
+	s := newSweeper(b.o, b.lowest, e)
+	s.meter = b.meter
+	return s
 }
 
 // At is the path that a quota takes, found in Map. False says that the quota

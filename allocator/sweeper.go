@@ -18,6 +18,7 @@ type sweeper struct {
 	o      *SweepOptions
 	floor  int64 // every quota below fails
 	engine engine
+	meter  *meter // the engine's
 
 	edges
 	against *SweepResult // under another layout: stop when the edges differ
@@ -64,6 +65,9 @@ func (s *sweeper) overhead() int64 {
 // walk goes down from no quota, or from the card's total where that is lower.
 func (s *sweeper) walk() error {
 	first := s.replay(noQuota)
+	if s.meter.over() {
+		return s.meter.gaveUp("to map quotas, from the first")
+	}
 	if first.OOM {
 		return ErrUncapped
 	}
@@ -88,6 +92,9 @@ func (s *sweeper) walk() error {
 			return fmt.Errorf("%w: more than %d, the last at a quota of %d bytes", ErrTooManyReplays, s.o.MaxReplays, quota)
 		}
 		r := s.replay(max(quota-s.overhead(), 1))
+		if s.meter.over() {
+			return s.meter.gaveUp(fmt.Sprintf("to map quotas down from %d bytes", quota))
+		}
 		low := s.lowest(quota)
 		s.note(low, r)
 		quota = low - s.o.Step

@@ -96,6 +96,9 @@ type ReplayResult struct {
 	// Retries is num_alloc_retries, OOMs num_ooms.
 	Retries int
 	OOMs    int
+	// Stopped is whether the replay was ended (ReplayOptions.Stop); nothing else
+	// is set then.
+	Stopped bool
 }
 
 // SelfCheckReport compares a recording with the model's own placement.
@@ -147,9 +150,13 @@ type SweepOptions struct {
 	// Ceiling, if not 0, is a quota above which none is looked at, as with
 	// DeviceTotal: AboveDevice then says that the ceiling itself fails.
 	Ceiling int64
-	// MaxReplays bounds the work, for each layout; 0 is 20,000.
+	// MaxReplays bounds the replays, for each layout; 0 is 20,000.
 	MaxReplays int
-	// Stop, when set, is asked before each replay; true ends the sweep.
+	// MaxWork bounds what is done in all, in steps of a nanosecond or a few; 0 is
+	// 2^36, a few minutes.
+	MaxWork int64
+	// Stop, when set, is asked every few hundredths of a second; true ends the
+	// sweep.
 	Stop func() bool
 }
 
