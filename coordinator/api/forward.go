@@ -81,8 +81,13 @@ func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
 	}
 	out.Header.Set("Content-Type", r.Header.Get("Content-Type"))
 	out.Header.Set(hopHeader, s.ID)
-	if key := r.Header.Get(headerKey); key != "" {
+	// With a key net/http sends a request once more where a connection that it had
+	// kept ends without an answer; an empty list says that and sends no key.
+	switch key := r.Header.Get(headerKey); {
+	case key != "":
 		out.Header.Set(headerKey, key)
+	case strings.HasSuffix(r.URL.Path, "/cancel"):
+		out.Header[headerKey] = []string{}
 	}
 	if token, ok := bearer(r.Header); ok {
 		if !s.Peers.Insecure && !private(out.URL) {

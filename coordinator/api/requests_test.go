@@ -208,3 +208,37 @@ func TestClientsOfOlderCoordinators(t *testing.T) {
 		t.Errorf("%d of 4 requests were taken", len(seen))
 	}
 }
+
+// TestForwardOverADeadConnection: a leader whose connection ends before it has
+// said anything is asked once more, over another one, where twice is once.
+func TestForwardOverADeadConnection(t *testing.T) {
+	for name, tc := range map[string]struct {
+		key, path string
+		body      any
+		status    int
+	}{
+		"submit with a key": {"key-1", "/v1/sweeps", submission(), http.StatusOK},
+		"submit":            {"", "/v1/sweeps", submission(), http.StatusServiceUnavailable},
+		"cancel":            {"", "/v1/sweeps/all/cancel", nil, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, _ := measuredFleet(t)
+			var dead atomic.Bool
+			c.serve("n1", func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if dead.CompareAndSwap(true, false) {
+						panic(http.ErrAbortHandler)
+					}
+					next.ServeHTTP(w, r)
+				})
+			})
+			follower := c.serve("n2", nil)
+			c.request("POST", follower.URL+"/v1/sweeps", "{}").wantProblem(t, 422, api.CodeBadRequest, "") // leaves a connection behind
+			dead.Store(true)
+			if got := keyed(c, follower.URL+tc.path, tc.key, tc.body); got.status != tc.status {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
