@@ -110,7 +110,7 @@ func eachPage(chunk parquet.ColumnChunk, use func(parquet.Page) error) error {
 // readActions reads the action column of a row group of n rows. Names are
 // parsed once for each entry of the dictionary that writers keep for them.
 func readActions(chunk parquet.ColumnChunk, n int64) ([]allocator.Action, error) {
-	var actions []allocator.Action
+	actions := make([]allocator.Action, 0, n) // as weighed
 	known := map[string]allocator.Action{}
 	parse := func(name []byte) (allocator.Action, error) {
 		if a, ok := known[string(name)]; ok {

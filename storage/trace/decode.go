@@ -166,7 +166,7 @@ func readEvents(file *parquet.File, r io.ReaderAt, size int64) ([]allocator.Even
 	if err := weigh(file, columns, r, size); err != nil {
 		return nil, err
 	}
-	var events []allocator.Event
+	events := make([]allocator.Event, 0, file.NumRows()) // as weighed
 	for i, group := range file.RowGroups() {
 		chunks := group.ColumnChunks()
 		actions, err := readActions(chunks[columns.action], group.NumRows())
@@ -174,11 +174,10 @@ func readEvents(file *parquet.File, r io.ReaderAt, size int64) ([]allocator.Even
 			return nil, fmt.Errorf("row group %d, column action: %w", i, err)
 		}
 		base := len(events)
-		if events == nil {
-			events = make([]allocator.Event, len(actions))
-		} else {
-			events = append(events, make([]allocator.Event, len(actions))...)
+		if base+len(actions) > cap(events) {
+			return nil, fmt.Errorf("the file claims %d events and holds more", file.NumRows())
 		}
+		events = events[:base+len(actions)]
 		part := events[base:]
 		for k, a := range actions {
 			part[k].Action = a

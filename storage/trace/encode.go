@@ -10,9 +10,10 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// MaxEvents is the most events that one trace may hold, several times what the
-// longest recorded run has. It bounds what a lying file can make us allocate.
-const MaxEvents = 1 << 24
+// MaxEvents is the most events that one trace may hold, fifty times what the
+// longest recorded run has. It bounds what a file can make us allocate: a few
+// kilobytes can hold that many, and decoded they take 40 bytes each.
+const MaxEvents = 1 << 23
 
 // row is an event in the file. Addresses are near their neighbours (delta);
 // sizes repeat in long patterns that zstd finds best in plain values.

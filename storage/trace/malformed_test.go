@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -89,6 +90,48 @@ func TestDecodeOtherWriters(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPagesAreWeighed: pages that unpack to far more than the events of the file
+// can need are refused before one is unpacked, however little they take in it.
+func TestPagesAreWeighed(t *testing.T) {
+	rows := make([]row, 2000)
+	for i := range rows {
+		rows[i] = row{Action: strings.Repeat("a", 4096) + strconv.Itoa(i)}
+	}
+	file := written(t, rows)
+	if _, _, err := decode(file); len(file) > 1<<18 || !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "the most for 2000 events is") {
+		t.Errorf("%d bytes: %v", len(file), err)
+	}
+	var sum weight
+	for range maxPages {
+		if err := sum.add(0, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sum.add(0, 1); err == nil {
+		t.Error("pages that hold nothing are not counted")
+	}
+	// The widest form that a writer gives events: everything in a dictionary that
+	// does not help.
+	wide := make([]wideRow, 200_000)
+	for i := range wide {
+		n := int64(i) * 0x1234567
+		wide[i] = wideRow{"segment_unmap", n, n, n, n}
+	}
+	for _, o := range [][]parquet.WriterOption{{}, {parquet.PageBufferSize(4096)}, {parquet.MaxRowsPerRowGroup(10_000), parquet.DataPageVersion(1)}} {
+		if events, _, err := decode(written(t, wide, o...)); err != nil || len(events) != len(wide) || events[7].Addr != uint64(wide[7].Addr) {
+			t.Errorf("%d events, %v", len(events), err)
+		}
+	}
+}
+
+type wideRow struct {
+	Action string `parquet:"action"`
+	Addr   int64  `parquet:"addr,dict"`
+	Size   int64  `parquet:"size,dict"`
+	Stream int64  `parquet:"stream,dict"`
+	TimeUS int64  `parquet:"time_us,dict"`
 }
 
 func TestDecodeRefuses(t *testing.T) {

@@ -18,12 +18,45 @@ const maxPage = 8 * MaxEvents
 // take about a hundred, and hold two values of the column at most.
 const maxPageHeader = 4 << 10
 
+// The columns of a file may take eventBytes an event when they are unpacked, and
+// looseBytes beside that. An action spelled out takes 18 bytes, each of four numbers
+// 8, and each of the five 4 more where it stands in a dictionary.
+const (
+	eventBytes = 96
+	looseBytes = 4 << 20
+)
+
+// maxPages is the most pages of the columns: those of MaxEvents events in pages
+// of 256, which is smaller than any writer makes them, of which some hold nothing.
+const maxPages = 5 * MaxEvents / 256
+
+// weight is what has been weighed of a file.
+type weight struct {
+	unpacked int64 // bytes of pages
+	pages    int
+}
+
+// add counts a page; it fails where those so far claim too much for a file of so
+// many events.
+func (w *weight) add(unpacked, events int64) error {
+	w.pages++
+	w.unpacked += unpacked
+	switch most := eventBytes*events + looseBytes; {
+	case w.unpacked > most:
+		return fmt.Errorf("pages of %d bytes unpacked, the most for %d events is %d", w.unpacked, events, most)
+	case w.pages > maxPages:
+		return fmt.Errorf("more than %d pages", maxPages)
+	}
+	return nil
+}
+
 // weigh checks, before any column is read, that the pages of the columns lie
 // inside the file and claim no more than the file may hold. The library
 // allocates what a page header claims (up to 2 GiB a page) before it looks at
 // the bytes; running out of memory cannot be recovered from.
 func weigh(file *parquet.File, columns columnSet, r io.ReaderAt, size int64) error {
 	var rows int64
+	var sum weight
 	for i := range file.Metadata().RowGroups {
 		group := &file.Metadata().RowGroups[i]
 		if group.NumRows < 0 || group.NumRows > MaxEvents-rows {
@@ -34,7 +67,7 @@ func weigh(file *parquet.File, columns columnSet, r io.ReaderAt, size int64) err
 			if column >= len(group.Columns) {
 				return fmt.Errorf("row group %d has %d columns", i, len(group.Columns))
 			}
-			if err := weighChunk(&group.Columns[column].MetaData, group.NumRows, r, size); err != nil {
+			if err := weighChunk(&group.Columns[column].MetaData, ledger{group.NumRows, file.NumRows(), &sum}, r, size); err != nil {
 				return fmt.Errorf("row group %d, column %d: %w", i, column, err)
 			}
 		}
@@ -45,7 +78,15 @@ func weigh(file *parquet.File, columns columnSet, r io.ReaderAt, size int64) err
 	return nil
 }
 
-func weighChunk(chunk *format.ColumnMetaData, rows int64, r io.ReaderAt, size int64) error {
+// ledger is what a chunk is held against: the events of its row group, those of
+// the file, and what the file's chunks so far claim.
+type ledger struct {
+	rows, events int64
+	sum          *weight
+}
+
+func weighChunk(chunk *format.ColumnMetaData, against ledger, r io.ReaderAt, size int64) error {
+	rows := against.rows
 	base := chunk.DataPageOffset
 	if chunk.DictionaryPageOffset != 0 {
 		base = chunk.DictionaryPageOffset
@@ -73,6 +114,9 @@ func weighChunk(chunk *format.ColumnMetaData, rows int64, r io.ReaderAt, size in
 			return fmt.Errorf("a page claims %d bytes, %d unpacked", stored, unpacked)
 		}
 		at += stored
+		if err := against.sum.add(unpacked, against.events); err != nil {
+			return err
+		}
 		switch {
 		case header.DataPageHeader.Valid:
 			values += int64(header.DataPageHeader.V.NumValues)
