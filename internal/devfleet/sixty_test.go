@@ -86,7 +86,7 @@ func TestSixtyCells(t *testing.T) {
 	// costs most; what they come to is below otherSeeds in the document.
 	most := 0.25
 	if *deviationSeed != defaultDeviationSeed {
-		most = 0.28
+		most = 0.33
 	}
 	if p > most*b {
 		t.Errorf("predict took %.0f simulated GPU-seconds, bisect %.0f: more than %.2f of them", p, b, most)
