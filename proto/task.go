@@ -95,7 +95,7 @@ func (t Task) Validate() error {
 		errs = append(errs, errors.New("no id or no fence"))
 	}
 	if t.CellID != t.Cell.ID() {
-		errs = append(errs, fmt.Errorf("cell id %s does not match the cell", t.CellID))
+		errs = append(errs, fmt.Errorf("cell id %.80s does not match the cell", t.CellID))
 	}
 	switch t.Kind {
 	case TaskRecord:
@@ -107,7 +107,7 @@ func (t Task) Validate() error {
 			errs = append(errs, fmt.Errorf("a probe needs a quota, got %d bytes", int64(t.Quota)))
 		}
 	default:
-		errs = append(errs, fmt.Errorf("unknown kind %q", t.Kind))
+		errs = append(errs, fmt.Errorf("unknown kind %.80q", t.Kind))
 	}
 	if _, err := ParseQuotaKind(string(t.Cell.QuotaKind)); err != nil {
 		errs = append(errs, err)
