@@ -100,7 +100,7 @@ func (g *group) checkWeights() {
 		c, obs := trial.component(direct(t, "weights"))
 		for _, o := range obs {
 			if o.y+o.round < float64(g.weights) {
-				g.dropWeights("L%d B%d peaked at %.0f bytes %s", o.seqLen, o.batch, o.y, t)
+				g.dropWeights("L%d B%d peaked at %s %s", o.seqLen, o.batch, inUnits(o.y), t)
 				return
 			}
 		}
@@ -110,16 +110,24 @@ func (g *group) checkWeights() {
 		asked = true
 		constant := c.terms([]string{"weights"}, (1+surely)/2)
 		if len(constant) == 1 && constant[0].Hi < float64(g.weights) {
-			g.dropWeights("the %s peaks have a constant of %.0f (%.0f to %.0f)", t, constant[0].Value, constant[0].Lo, constant[0].Hi)
+			g.dropWeights("the %s peaks have a constant of %s (%s to %s)", t, inUnits(constant[0].Value), inUnits(constant[0].Lo), inUnits(constant[0].Hi))
 			return
 		}
 	}
 }
 
 func (g *group) dropWeights(format string, args ...any) {
-	g.note("weights conflict: %d bytes are claimed, but %s; the claim is not used, and the term is the fitted constant",
-		g.weights, fmt.Sprintf(format, args...))
+	g.note("weights conflict: %s are claimed, but %s; the claim is not used, and the term is the fitted constant",
+		inUnits(float64(g.weights)), fmt.Sprintf(format, args...))
 	g.weights = 0
+}
+
+// inUnits is a number of bytes for people.
+func inUnits(bytes float64) string {
+	if bytes < 1<<30 {
+		return fmt.Sprintf("%.2f MiB", bytes/(1<<20))
+	}
+	return fmt.Sprintf("%.2f GiB", bytes/(1<<30))
 }
 
 // tooFew says what would be needed.

@@ -182,7 +182,7 @@ func TestArticleWeightsConflict(t *testing.T) {
 		t.Fatalf("%d models", len(models))
 	}
 	for _, m := range models {
-		if !strings.Contains(strings.Join(m.Notes, "\n"), "weights conflict: 16000000000 bytes are claimed") {
+		if !strings.Contains(strings.Join(m.Notes, "\n"), "weights conflict: 14.90 GiB are claimed, but L128 B1 peaked at ") {
 			t.Errorf("%s: notes %q", m.Target, m.Notes)
 		}
 	}

@@ -178,7 +178,7 @@ func TestFitArticle(t *testing.T) {
 	}
 	for _, c := range all {
 		notes := strings.Join(c.Notes, "\n")
-		for _, part := range []string{"weights conflict: 17179869184 bytes are claimed", "36.0 GiB at L384 where 24.2 GiB were reserved (+49 %)", "gb was read as 1073741824 bytes"} {
+		for _, part := range []string{"weights conflict: 16.00 GiB are claimed, but L128 B1 peaked at 15.80 GiB allocated;", "36.0 GiB at L384 where 24.2 GiB were reserved (+49 %)", "gb was read as 1073741824 bytes"} {
 			if !strings.Contains(notes, part) {
 				t.Errorf("%s: no %q in %s", c.Target, part, notes)
 			}
