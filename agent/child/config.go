@@ -9,7 +9,8 @@ import (
 )
 
 // Meter reads the card beside the runner. Both methods answer in milliseconds
-// or return an error that says what to do; neither makes a CUDA context.
+// or return an error that says what to do, as long as the driver does not hang
+// (see Timing); neither makes a CUDA context.
 type Meter interface {
 	// Identify reads model, driver, UUID and size of the card.
 	Identify() (probe.Identity, error)
@@ -63,6 +64,8 @@ type Timing struct {
 	// Gone is for a killed process tree to disappear: 20 s. One that hangs in
 	// the driver never does.
 	Gone time.Duration
+	// Meter is for one answer of the meter: 30 s. A driver that hangs gives none.
+	Meter time.Duration
 	// Sample is the time between two looks of the meter: 25 ms.
 	Sample time.Duration
 }
@@ -73,7 +76,7 @@ func (t Timing) withDefaults() Timing {
 		value time.Duration
 	}{
 		{&t.Hello, 3 * time.Minute}, {&t.Start, time.Minute}, {&t.Kill, 5 * time.Second},
-		{&t.Gone, 20 * time.Second}, {&t.Sample, 25 * time.Millisecond},
+		{&t.Gone, 20 * time.Second}, {&t.Meter, 30 * time.Second}, {&t.Sample, 25 * time.Millisecond},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value

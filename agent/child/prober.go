@@ -38,6 +38,9 @@ func New(cfg Config) (*Prober, error) {
 		return nil, fmt.Errorf("prober: %w", err)
 	}
 	cfg.Timing = cfg.Timing.withDefaults()
+	if cfg.Meter != nil {
+		cfg.Meter = newPatient(cfg.Meter, cfg.Timing.Meter)
+	}
 	return &Prober{cfg: cfg, busy: make(chan struct{}, 1)}, nil
 }
 
