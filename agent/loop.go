@@ -14,10 +14,20 @@ import (
 )
 
 // Run works until ctx ends; then the run in progress is ended and its task
-// handed back. It also returns after Drain. It returns an error at once when the card or the runner cannot
-// be described at the start: nobody would see a quarantine then. It also
-// returns one when the queue was closed under it.
+// handed back. It also returns after Drain. It returns an error at once when
+// another agent has the work folder, and when the card or the runner cannot be
+// described at the start: nobody would see a quarantine then. It also returns
+// one when the queue was closed under it.
 func (a *Agent) Run(ctx context.Context) error {
+	lock, err := lockFolder(a.cfg.WorkDir)
+	switch {
+	case err == nil:
+		defer lock.Close() //nolint:errcheck // nothing was written
+	case errors.Is(err, errInUse):
+		return err
+	default:
+		a.log.Warn("the work folder cannot be locked: make sure that no other agent uses it", "error", err)
+	}
 	seen, err := a.describe(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
