@@ -52,6 +52,7 @@ type arena struct {
 	sets    []freeSet // of stream s: small pool 2s, large pool 2s+1
 	calls   [2]int32  // by pool, under garbage collection
 	born    int32     // driver segments and ranges so far
+	walked  int       // free blocks gone over, which the meter has not counted yet
 	scratch []int32   // blocks that a flush or a collection goes over
 }
 

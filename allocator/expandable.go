@@ -23,10 +23,10 @@ func (a *Allocator) page(set uint16) int64 {
 // prefer: one at the growing end counts with all the unmapped space behind it,
 // so that a fitting inner block goes first. It stops at the first non-decrease.
 func (a *Allocator) innermost(id int32) int32 {
-	for far := 0; ; far++ {
+	for {
 		next := a.following(id)
+		a.walked++
 		if next == none || a.extent(next) >= a.extent(id) {
-			a.meter.scan(far)
 			return id
 		}
 		id = next

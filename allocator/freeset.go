@@ -29,6 +29,14 @@ type freeSet struct {
 	full [binWords]uint64
 }
 
+// goOn has the meter count the free blocks gone over; false where it ends the
+// work. Those who go over them call nothing: they are called too often.
+func (a *Allocator) goOn() bool {
+	a.meter.spend(a.walked)
+	a.walked = 0
+	return !a.meter.over()
+}
+
 // file puts a free block into its set.
 func (a *Allocator) file(id int32) {
 	b := &a.blocks[id]
@@ -45,7 +53,7 @@ func (a *Allocator) file(id int32) {
 		}
 		before, after = after, n.after
 	}
-	a.meter.scan(far)
+	a.walked += far
 	b.before, b.after = before, after
 	b.gcBase = a.calls[b.set&1]
 	if before != none {
@@ -119,12 +127,12 @@ func (a *Allocator) atLeast(s *freeSet, size int64) int32 {
 	k, far := binOf(size), 0
 	for id := s.head[k]; id != none; id = a.blocks[id].after {
 		if a.blocks[id].size >= size {
-			a.meter.scan(far)
+			a.walked += far
 			return id
 		}
 		far++
 	}
-	a.meter.scan(far)
+	a.walked += far
 	if k = s.binFrom(k + 1); k < 0 {
 		return none
 	}

@@ -97,14 +97,14 @@ func (r *replay) run(end int) {
 // opSteps are the steps that an op counts as (see meter).
 const opSteps = 8
 
-// execute runs ops one by one up to end; false when one is refused.
+// execute runs ops one by one up to end; false when one is refused, or the meter
+// ends the work.
 func (r *replay) execute(end int) bool {
 	a, live, ops, from := r.a, r.live, r.p.ops[:end], r.at
-	m := a.meter
-	m.spend(opSteps * max(0, end-from))
+	a.meter.spend(opSteps * max(0, end-from))
 	for i := from; i < len(ops); i++ {
 		r.at = i
-		if m != nil && m.err != nil {
+		if a.walked >= lookEvery && !a.goOn() {
 			r.oomAt = int(ops[i].event) // no result: the caller asks the meter
 			r.steps += i - from
 			return false

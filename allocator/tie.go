@@ -6,10 +6,8 @@ package allocator
 func (a *Allocator) noteTie(id int32) {
 	first := &a.blocks[id]
 	alike, same := !first.split(), true
-	far := 0
-	defer func() { a.meter.scan(far) }()
 	for at := first.after; at != none && a.blocks[at].size == first.size; at = a.blocks[at].after {
-		far++
+		a.walked++
 		b := &a.blocks[at]
 		alike = alike && !b.split() && (!a.ages || b.gcBase == first.gcBase)
 		same = same && b.segment == first.segment
