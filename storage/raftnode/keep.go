@@ -21,6 +21,7 @@ type keeper struct {
 	seen     map[raft.ServerID]time.Time // when a member was first there
 	steady   map[raft.ServerID]int       // looks in a row that found a member caught up
 	compared time.Time
+	voters   int // at the last look
 }
 
 // keep tends the cluster as long as this node leads: it gives members that have
@@ -59,8 +60,9 @@ func (k *keeper) look(ctx context.Context) {
 		return
 	}
 	if term := k.Term(); term != k.term {
-		k.term, k.seen, k.steady, k.compared = term, map[raft.ServerID]time.Time{}, map[raft.ServerID]int{}, time.Time{}
+		k.term, k.seen, k.steady, k.compared, k.voters = term, map[raft.ServerID]time.Time{}, map[raft.ServerID]int{}, time.Time{}, 0
 	}
+	k.weigh(servers)
 	k.group.forget(servers)
 	k.meet(servers)
 	silent := 0
@@ -79,6 +81,20 @@ func (k *keeper) look(ctx context.Context) {
 		k.compared = now
 		k.compare(ctx)
 	}
+}
+
+// weigh warns of a cluster of two voters, once until their number changes.
+func (k *keeper) weigh(servers []raft.Server) {
+	voters := 0
+	for _, s := range servers {
+		if s.Suffrage == raft.Voter {
+			voters++
+		}
+	}
+	if voters == 2 && k.voters != 2 {
+		k.logger.Warn("the cluster has two voters: the loss of either stops it, which is worse than one alone; add a third (cluster join)")
+	}
+	k.voters = voters
 }
 
 // patience is after how long without an answer a member counts as silent.
