@@ -189,7 +189,11 @@ is meant. A running sweep's pace is the average since it was submitted; with
 			if err != nil {
 				return err
 			}
-			report, err := a.sweepNamed(cmd.Context(), client, args[0])
+			find := a.sweepNamed
+			if wait || watch {
+				find = a.sweepAwaited
+			}
+			report, err := find(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -230,6 +234,38 @@ func (a *app) sweepNamed(ctx context.Context, client *api.Client, name string) (
 		}
 	}
 	return report, noSuchSweep(name, list.Sweeps)
+}
+
+// sweepAwaited is sweepNamed for those who wait anyway: a fleet that does not
+// answer for a moment is waited for, and said.
+func (a *app) sweepAwaited(ctx context.Context, client *api.Client, name string) (proto.Report, error) {
+	limit := time.NewTimer(silenceLimit)
+	defer limit.Stop()
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for said := false; ; said = true {
+		report, err := a.sweepNamed(ctx, client, name)
+		if err == nil || ctx.Err() != nil || !mayPass(err) {
+			return report, err
+		}
+		if !said {
+			fmt.Fprintf(a.err, "%v; waiting for an answer\n", err)
+		}
+		select {
+		case <-ctx.Done():
+			return report, context.Cause(ctx)
+		case <-limit.C:
+			return report, err
+		case <-tick.C:
+		}
+	}
+}
+
+// mayPass reports whether an error tells of the fleet at this moment, not of what
+// was asked.
+func mayPass(err error) bool {
+	var wrong *codedError
+	return !errors.As(err, &wrong)
 }
 
 // submittedAt is when a sweep was submitted, zero where no coordinator says.

@@ -130,11 +130,18 @@ func (p *progress) done() {
 	p.bars.Wait()
 }
 
+// followEvery is how often a sweep is looked at by those who wait for it, and
+// silenceLimit how long they bear a fleet that does not answer.
+const (
+	followEvery  = 200 * time.Millisecond
+	silenceLimit = time.Minute
+)
+
 // awaitSettled polls a sweep until it is settled or cancelled. A coordinator
 // that does not answer for a moment is waited for; ctx ends the wait.
 func awaitSettled(ctx context.Context, client *api.Client, id proto.MatrixID, p *progress) (proto.Report, error) {
 	defer p.done()
-	tick := time.NewTicker(200 * time.Millisecond)
+	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	var silentSince, settledSince time.Time
 	for {
@@ -156,7 +163,7 @@ func awaitSettled(ctx context.Context, client *api.Client, id proto.MatrixID, p 
 			}
 		case silentSince.IsZero():
 			silentSince = time.Now()
-		case time.Since(silentSince) > time.Minute:
+		case time.Since(silentSince) > silenceLimit:
 			return proto.Report{}, err
 		}
 		select {
