@@ -81,8 +81,8 @@ type Config struct {
 	// TasksPerPool is how many tasks of one pool may lie in the queue, where few
 	// agents serve it; 0 is 512.
 	TasksPerPool int
-	// ReplayWorkers is how many recordings are replayed at once; 0 is the
-	// number of CPUs.
+	// ReplayWorkers is how many recordings are decoded and replayed at once, of
+	// up to 1 GiB or two each; 0 is the number of CPUs, 4 at most.
 	ReplayWorkers int
 	// Retention is what becomes of stored objects that nothing refers to.
 	Retention Retention
@@ -112,7 +112,7 @@ func (c Config) withDefaults() Config {
 		c.TasksPerPool = 512
 	}
 	if c.ReplayWorkers == 0 {
-		c.ReplayWorkers = runtime.NumCPU()
+		c.ReplayWorkers = min(runtime.NumCPU(), 4)
 	}
 	if c.Retention.Every == 0 {
 		c.Retention.Every = 6 * time.Hour
@@ -209,7 +209,7 @@ var errLeadershipLost = errors.New("leadership lost")
 func (c *Coordinator) lead(parent context.Context) error {
 	ctx, end := context.WithCancelCause(parent)
 	defer end(nil)
-	defer c.roster.set(nil) // another leader looks after the agents
+	defer c.roster.set(nil, time.Time{}) // another leader looks after the agents
 	c.quiet.set(time.Time{})
 	var wg sync.WaitGroup
 	for _, run := range []func(context.Context) error{newDuty(c).loop, c.intake, c.retain, c.watch} {

@@ -23,14 +23,33 @@ const toldAtOnce = 10_000
 // roster is what the leader's last audit saw of the agents. It is for metrics
 // and windowOf alone: an agent that is not announced any more is not in it.
 type roster struct {
-	mu     sync.Mutex // guards agents
+	mu     sync.Mutex // guards all below
 	agents []proto.AgentInfo
+	wrong  map[proto.AgentID]bool // their clocks are, and that was said
 }
 
-func (r *roster) set(agents []proto.AgentInfo) {
+// clockLimit is how far an agent's clock may be from this coordinator's before
+// that is said: more than an announcement is old, and far less than the 15
+// minutes at which a trace store refuses the agent.
+const clockLimit = time.Minute
+
+// set takes what was announced at a time, and returns those whose clocks are off
+// by more than clockLimit and were not before.
+func (r *roster) set(agents []proto.AgentInfo, at time.Time) (off []proto.AgentInfo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.agents = agents
+	wrong := map[proto.AgentID]bool{}
+	for _, a := range agents {
+		if a.SeenUnixMS == 0 || at.Sub(time.UnixMilli(a.SeenUnixMS)).Abs() <= clockLimit {
+			continue
+		}
+		wrong[a.ID] = true
+		if !r.wrong[a.ID] {
+			off = append(off, a)
+		}
+	}
+	r.agents, r.wrong = agents, wrong
+	return off
 }
 
 func (r *roster) seen() []proto.AgentInfo {
@@ -49,7 +68,11 @@ func (d *duty) visit(ctx context.Context) {
 		d.log.Warn("agents cannot be listed, the next audit asks again", "error", err)
 		return
 	}
-	d.roster.set(agents)
+	now := time.Now()
+	for _, a := range d.roster.set(agents, now) {
+		d.log.Warn("an agent's clock differs from this coordinator's, and the trace store will refuse it from 15 minutes on: check NTP on both machines; nothing is ordered by it",
+			"agent", a.ID, "host", a.Host, "its_time", time.UnixMilli(a.SeenUnixMS).UTC(), "time_here", now.UTC())
+	}
 	view := d.registry.View() // after the agents: what one of them runs was committed before
 	lost := wasted(view, agents)
 	for _, pool := range slices.Sorted(maps.Keys(lost)) {

@@ -161,7 +161,7 @@ func TestWindowGrowsWithAgents(t *testing.T) {
 	for i := range 25 {
 		agents = append(agents, proto.AgentInfo{ID: proto.AgentID(fmt.Sprint(i)), Origin: proto.OriginMeasured, Stack: stack})
 	}
-	c.roster.set(agents)
+	c.roster.set(agents, time.Time{})
 	if n := c.windowOf(pool); n != 100 {
 		t.Errorf("a window of %d for 25 agents", n)
 	}
