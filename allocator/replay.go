@@ -202,13 +202,24 @@ func (c *checker) miss(text string) {
 }
 
 // SelfCheck replays a recording under the settings it was made with. It is
-// Compile followed by Program.SelfCheck.
+// Compile followed by Program.SelfCheckUntil, without a stop.
 func SelfCheck(events []Event, s Settings) (SelfCheckReport, error) {
 	p, err := Compile(events)
 	if err != nil {
 		return SelfCheckReport{}, err
 	}
-	return p.SelfCheck(s), nil
+	return p.SelfCheckUntil(s, nil)
+}
+
+// SelfCheckUntil is SelfCheck that ends where stop says so (ErrStopped; nil never
+// does) or the recording takes too much work (ErrTooMuchWork).
+func (p *Program) SelfCheckUntil(s Settings, stop func() bool) (SelfCheckReport, error) {
+	m := &meter{most: maxWork, stop: stop}
+	report, _ := p.selfCheck(s, m)
+	if m.over() {
+		return SelfCheckReport{}, m.gaveUp("to check the recording")
+	}
+	return report, nil
 }
 
 // SelfCheck gives simulated segments the recorded addresses and compares where

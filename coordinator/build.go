@@ -64,7 +64,10 @@ func (d *duty) program(ctx context.Context, b plan.Build, set registry.SetProgra
 			return set, err
 		}
 		if why == "" {
-			why = unknownTo(events, in.Env)
+			why = unknownTo(ctx, events, in.Env)
+		}
+		if ctx.Err() != nil {
+			return set, ctx.Err()
 		}
 		if why != "" {
 			set.Refused = fmt.Sprintf("length %d at batch %d: %s", in.SeqLen, in.Batch, why)
@@ -99,12 +102,16 @@ func (d *duty) program(ctx context.Context, b plan.Build, set registry.SetProgra
 
 // unknownTo says what the model does not know of a recording; empty for
 // nothing. A program that is made from it would be predicted wrong.
-func unknownTo(events []allocator.Event, env map[string]string) string {
+func unknownTo(ctx context.Context, events []allocator.Event, env map[string]string) string {
 	settings, err := allocator.SettingsFromEnv(env)
 	if err != nil {
 		return fmt.Sprintf("the allocator's settings are not modelled: %v", err)
 	}
-	check, err := allocator.SelfCheck(events, settings)
+	program, err := allocator.Compile(events)
+	if err != nil {
+		return err.Error()
+	}
+	check, err := program.SelfCheckUntil(settings, func() bool { return ctx.Err() != nil })
 	if err != nil {
 		return err.Error()
 	}

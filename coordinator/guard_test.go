@@ -150,3 +150,60 @@ type poisonedReport struct{ acks *int }
 func (*poisonedReport) Result() (proto.Result, error) { panic("no such enum") }
 
 func (r *poisonedReport) Ack(context.Context) error { *r.acks++; return nil }
+
+// hostile is a trace store whose traces leave holes of one size, so that each
+// that comes free has all of them to pass.
+type hostile struct {
+	Traces
+	holes int
+}
+
+func (h *hostile) GetTrace(context.Context, proto.Digest) (events []allocator.Event, meta trace.Meta, err error) {
+	for i := range 2 * h.holes {
+		events = append(events, allocator.Event{Action: allocator.Alloc, Addr: 1<<40 + uint64(i)*512, Size: 512})
+	}
+	for i := 0; i < 2*h.holes; i += 2 {
+		e := events[i]
+		for _, e.Action = range []allocator.Action{allocator.FreeRequested, allocator.FreeCompleted} {
+			events = append(events, e)
+		}
+	}
+	return events, meta, nil
+}
+
+// TestHostileReplayEnds: what takes a replay minutes, or hours, ends where this
+// coordinator leads no more, and says nothing then. The work of a replay has a
+// bound too, which allocator's tests hold.
+func TestHostileReplayEnds(t *testing.T) {
+	f := newFleet(t)
+	d := f.duty()
+	d.traces = &hostile{f.traces, 40_000}
+	for name, do := range map[string]func(ctx context.Context) error{
+		"replay": func(ctx context.Context) error { return d.replay(ctx, replayFor(64, nil)) },
+		"build":  func(ctx context.Context) error { return d.build(ctx, buildFrom(64, 66, 68, 72)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := &endsLater{Context: f.ctx, looks: 3}
+			before := f.registry.index
+			if err := do(ctx); err == nil || ctx.looks > 0 {
+				t.Errorf("%v, %d looks left", err, ctx.looks)
+			}
+			if f.registry.index != before {
+				t.Error("something was committed")
+			}
+		})
+	}
+}
+
+// endsLater is cancelled from the n-th look at it on.
+type endsLater struct {
+	context.Context
+	looks int
+}
+
+func (c *endsLater) Err() error {
+	if c.looks--; c.looks > 0 {
+		return nil
+	}
+	return context.Canceled
+}

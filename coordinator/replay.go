@@ -171,8 +171,11 @@ func sweep(ctx context.Context, program *allocator.Program, recorded allocator.S
 		PeakAllocated: proto.Bytes(result.Uncapped.PeakAllocated), PeakReserved: proto.Bytes(result.Uncapped.PeakReserved),
 	}
 	if o.Kind != allocator.SweepDevice { // under others a run's own limit is not exactly known
-		refused := program.Replay(settings, allocator.ReplayOptions{Limit: allocator.Limit{Cap: int64(p.Boundary.Boundary - r.Step)}})
-		if refused.OOM {
+		refused := program.Replay(settings, allocator.ReplayOptions{Limit: allocator.Limit{Cap: int64(p.Boundary.Boundary - r.Step)}, Stop: o.Stop})
+		switch {
+		case refused.Stopped:
+			return proto.Prediction{}, fmt.Errorf("sweep: %w", context.Cause(ctx))
+		case refused.OOM:
 			p.RefusedPeak = proto.Bytes(refused.PeakAllocated)
 		}
 	}

@@ -32,7 +32,12 @@ type recorded struct {
 	total    int64
 	ceiling  int64  // quotas above are not mapped; 0 for none
 	run      string // what was recorded, for people
+	// stop is asked while the recording is replayed; true ends that.
+	stop func() bool
 }
+
+// endsWith is a stop: whether the command was cancelled.
+func endsWith(ctx context.Context) func() bool { return func() bool { return ctx.Err() != nil } }
 
 // openReplay reads a trace file and checks the question against it.
 func openReplay(path string, f replayFlags) (*recorded, error) {
@@ -161,12 +166,15 @@ func (r *recorded) limit(quota int64) allocator.Limit {
 }
 
 func (r *recorded) replay(quota int64) allocator.ReplayResult {
-	return r.program.Replay(r.wanted, allocator.ReplayOptions{Limit: r.limit(quota), DeviceTotal: r.total})
+	return r.program.Replay(r.wanted, allocator.ReplayOptions{Limit: r.limit(quota), DeviceTotal: r.total, Stop: r.stop})
 }
 
 // checked refuses a recording that the model does not understand.
 func (r *recorded) checked() (mismatches int, err error) {
-	report := r.program.SelfCheck(r.recorded)
+	report, err := r.program.SelfCheckUntil(r.recorded, r.stop)
+	if err != nil {
+		return 0, err
+	}
 	if report.Mismatches > 0 {
 		return report.Mismatches, usagef("the recording fails its self-check (%d mismatches): %s; nothing is predicted from it", report.Mismatches, report.First)
 	}
@@ -179,12 +187,18 @@ func (r *recorded) document() (replayDocument, error) {
 		return replayDocument{}, err
 	}
 	res := r.replay(r.cap)
+	if res.Stopped {
+		return replayDocument{}, allocator.ErrStopped
+	}
 	d := replayDocument{Outcome: outcomeOf(res), PeakRes: res.PeakReserved, PeakAlloc: res.PeakAllocated,
 		Retries: res.Retries, OOMs: res.OOMs, SelfCheck: mismatches, TriedBytes: res.Tried}
 	if r.kind != proto.QuotaAllocator && r.cap > 0 {
 		d.MarginBytes = edgeMargin
 		if r.nearEdge(d.Outcome) {
 			d.Outcome = "undetermined"
+		}
+		if r.stop != nil && r.stop() { // what was stopped says nothing of the edge
+			return replayDocument{}, allocator.ErrStopped
 		}
 	}
 	return d, nil

@@ -148,11 +148,12 @@ program and is refused. Under a device or process quota the bytes outside the
 allocator are taken from the recording, and within 16 MiB of the edge the
 outcome is "undetermined".`,
 		Example: "  fleetctl trace replay L384_B1.parquet --cap 11014MiB --env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := openReplay(args[0], f)
 			if err != nil {
 				return err
 			}
+			r.stop = endsWith(cmd.Context())
 			d, err := r.document()
 			if err != nil {
 				return err
@@ -189,6 +190,7 @@ func (a *app) traceBoundaryCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			r.stop = endsWith(cmd.Context())
 			if _, err := r.checked(); err != nil {
 				return err
 			}

@@ -115,6 +115,7 @@ func whatIf(ctx context.Context, path string, settings []string) ([]whatIfRow, e
 	if err != nil {
 		return nil, err
 	}
+	own.stop = endsWith(ctx)
 	if _, err := own.checked(); err != nil {
 		return nil, err
 	}
