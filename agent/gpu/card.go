@@ -86,7 +86,7 @@ func (c *Card) Identify() (probe.Identity, error) {
 		}
 		text, _, _ = bytes.Cut(text, []byte{0})
 		*field.to = strings.ToValidUTF8(string(text), "?")
-		if *field.to == "" || strings.HasPrefix(*field.to, "[") || strings.EqualFold(*field.to, "ERR!") {
+		if isNoValue(*field.to) {
 			return id, fmt.Errorf("the driver gives no %s for this card (%q): check nvidia-smi", field.what, *field.to)
 		}
 	}
@@ -94,8 +94,30 @@ func (c *Card) Identify() (probe.Identity, error) {
 	if s := c.lib.memory(c.handle, &m); s != statusOK {
 		return id, fmt.Errorf("read the card's memory: %s", s.explain())
 	}
+	if err := m.check(); err != nil {
+		return id, err
+	}
 	id.Total = proto.Bytes(m.total)
 	return id, nil
+}
+
+// isNoValue tells the words that drivers write where they have no value.
+func isNoValue(text string) bool {
+	text = strings.ToLower(strings.Trim(text, " []"))
+	switch text {
+	case "", "n/a", "err!", "not supported", "unknown error", "insufficient permissions", "gpu is lost", "gpu requires reset":
+		return true
+	}
+	return false
+}
+
+// check refuses numbers that no card has: 0, and NVML's marks for unknown.
+func (m memoryInfo) check() error {
+	const most = 1 << 50 // 1 PiB
+	if m.total == 0 || m.total > most || m.free > m.total || m.used > m.total {
+		return fmt.Errorf("the driver gives no memory for this card (%d bytes, %d free, %d used): check nvidia-smi", m.total, m.free, m.used)
+	}
+	return nil
 }
 
 // Sample reads the memory in use and the processes that hold it.
@@ -103,6 +125,9 @@ func (c *Card) Sample() (probe.Sample, error) {
 	var m memoryInfo
 	if s := c.lib.memory(c.handle, &m); s != statusOK {
 		return probe.Sample{}, fmt.Errorf("read the card's memory: %s", s.explain())
+	}
+	if err := m.check(); err != nil {
+		return probe.Sample{}, err
 	}
 	out := probe.Sample{Total: proto.Bytes(m.total), Free: proto.Bytes(m.free), Used: proto.Bytes(m.used)}
 	infos := make([]processInfo, 64)
