@@ -3,7 +3,6 @@ package allocator
 import (
 	"maps"
 	"slices"
-	"unsafe"
 )
 
 // copyFrom makes r a replay that stands where src stands, in r's own memory.
@@ -24,7 +23,7 @@ func (r *replay) copyFrom(src *replay) {
 // bytes is about what a copy of r takes.
 func (r *replay) bytes() int {
 	a := r.a
-	return len(a.blocks)*int(unsafe.Sizeof(block{})) + len(a.sets)*int(unsafe.Sizeof(freeSet{})) +
+	return len(a.blocks)*blockBytes + len(a.sets)*setBytes +
 		(len(r.live)+2*len(r.flushes)+4*len(a.ranges))*4 + (len(a.place.log)+len(a.place.freed)+len(a.place.space.chunks)+len(a.place.space.holes))*32
 }
 

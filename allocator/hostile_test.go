@@ -3,6 +3,7 @@ package allocator
 import (
 	"errors"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -217,5 +218,17 @@ func TestLoopsAreSoughtWithinBounds(t *testing.T) {
 	long := make([]step, 1<<14)
 	if turnLength(m, []step{{kind: opFree}}, long, seam{1 << 13, 1}); !m.over() {
 		t.Errorf("%d steps", m.work)
+	}
+}
+
+// TestSizes: what is reckoned for the parts of a state is what they take.
+func TestSizes(t *testing.T) {
+	for of, want := range map[reflect.Type]int{
+		reflect.TypeFor[block](): blockBytes, reflect.TypeFor[freeSet](): setBytes, reflect.TypeFor[kept](): keptSize,
+		reflect.TypeFor[node](): nodeBytes, reflect.TypeFor[edge](): edgeBytes, reflect.TypeFor[passing](): passingBytes,
+	} {
+		if got := int(of.Size()); got != want {
+			t.Errorf("%v takes %d bytes, not %d", of, got, want)
+		}
 	}
 }

@@ -34,6 +34,16 @@ const (
 	longScan = 64
 )
 
+// What a state is made of, in bytes (TestSizes).
+const (
+	blockBytes   = 56
+	setBytes     = 1656
+	keptSize     = 1744
+	nodeBytes    = 112
+	edgeBytes    = 48
+	passingBytes = 24
+)
+
 // spend counts steps.
 func (m *meter) spend(n int) {
 	if m == nil {

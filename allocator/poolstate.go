@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"unsafe"
 )
 
 // longWay is how many nodes may lie between two whose states are kept, if one of
@@ -50,7 +49,7 @@ func (k *kept) save(m *pool) {
 }
 
 func (k *kept) bytes() int {
-	return int(unsafe.Sizeof(*k)) + len(k.blocks)*int(unsafe.Sizeof(block{})) + len(k.live)*4 + len(k.segs)*8
+	return keptSize + len(k.blocks)*blockBytes + len(k.live)*4 + len(k.segs)*8
 }
 
 // errManyStates ends the work of pools whose states take too much memory.
@@ -86,7 +85,7 @@ const slab = 64
 func (m *pool) newNode() *node {
 	if len(m.room.nodes) == 0 {
 		m.room.nodes = make([]node, slab)
-		m.keep(slab * int(unsafe.Sizeof(node{})))
+		m.keep(slab * nodeBytes)
 	}
 	n := &m.room.nodes[0]
 	m.room.nodes = m.room.nodes[1:]
@@ -102,7 +101,7 @@ func (m *pool) claim() []passing {
 		m.room.outs = m.room.outs[:at+n]
 	default:
 		m.room.outs = make([]passing, 0, slab)
-		m.keep(max(n, slab) * int(unsafe.Sizeof(passing{})))
+		m.keep(max(n, slab) * passingBytes)
 	}
 	return out
 }
@@ -110,7 +109,7 @@ func (m *pool) claim() []passing {
 func (m *pool) newEdge() *edge {
 	if len(m.room.edges) == 0 {
 		m.room.edges = make([]edge, slab)
-		m.keep(slab * int(unsafe.Sizeof(edge{})))
+		m.keep(slab * edgeBytes)
 	}
 	e := &m.room.edges[0]
 	m.room.edges = m.room.edges[1:]

@@ -11,6 +11,7 @@ import (
 	"github.com/oomfleet/oomfleet/coordinator/plan"
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
+	"github.com/oomfleet/oomfleet/storage/trace"
 )
 
 // build makes the program behind a family's recordings, stores it and commits
@@ -58,10 +59,14 @@ func (d *duty) build(ctx context.Context, b plan.Build) error {
 // program reads the recordings and adds what they determine to set.
 func (d *duty) program(ctx context.Context, b plan.Build, set registry.SetProgram) (registry.SetProgram, error) {
 	var recordings []allocator.Recording
+	held := 0
 	for _, in := range b.Inputs {
 		events, why, err := d.recording(ctx, in.Trace.Digest)
 		if err != nil {
 			return set, err
+		}
+		if held += len(events); held > mostHeld {
+			why = fmt.Sprintf("the recordings up to this one hold more than %d events together", mostHeld)
 		}
 		if why == "" {
 			why = unknownTo(ctx, events, in.Env)
@@ -99,6 +104,10 @@ func (d *duty) program(ctx context.Context, b plan.Build, set registry.SetProgra
 	set.Program, err = d.traces.PutProgram(ctx, text)
 	return set, err
 }
+
+// mostHeld is how many events are held decoded for one program, 40 bytes each:
+// those of two of the largest traces.
+const mostHeld = 2 * trace.MaxEvents
 
 // unknownTo says what the model does not know of a recording; empty for
 // nothing. A program that is made from it would be predicted wrong.
