@@ -3,7 +3,6 @@ package gpu
 import (
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/oomfleet/oomfleet/proto"
 )
@@ -19,7 +18,7 @@ type answers struct {
 func (a answers) card() *Card {
 	say := func(to *byte, room uint32, text string) status {
 		if a.text == statusOK {
-			out := unsafe.Slice(to, room)
+			out := bytesAt(to, room)
 			out[copy(out[:room-1], text)] = 0
 		}
 		return a.text
@@ -35,7 +34,7 @@ func (a answers) card() *Card {
 			if int(room) < len(a.processes) {
 				return statusInsufficientSize
 			}
-			copy(unsafe.Slice(to, room), a.processes)
+			copy(processesAt(to, room), a.processes)
 			return a.list
 		},
 	}}

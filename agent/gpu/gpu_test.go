@@ -62,3 +62,7 @@ func TestEveryStatusSaysSomething(t *testing.T) {
 		}
 	}
 }
+
+// bytesAt and processesAt are the room that a caller of NVML has made.
+func bytesAt(at *byte, n uint32) []byte                   { return unsafe.Slice(at, n) }
+func processesAt(at *processInfo, n uint32) []processInfo { return unsafe.Slice(at, n) }

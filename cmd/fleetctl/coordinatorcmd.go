@@ -146,7 +146,7 @@ func (a *app) runCoordinator(ctx context.Context, fleet *config.Fleet, me config
 	if err := q.Canary(ctx); err != nil {
 		return fmt.Errorf("%w: the server must take JetStream work with atomic batches (nats-server 2.12 or later) from queue's user in the configuration", err)
 	}
-	if err := reg.Register(q.Collector()); err != nil {
+	if err := reg.Register(newFullness(ctx, q.Stats)); err != nil {
 		return fmt.Errorf("register metrics of the queue: %w", err)
 	}
 	nodeCfg, err := nodeConfig(fleet, me, log, reg)

@@ -175,6 +175,18 @@ func TestAgentDoesItsOwnWork(t *testing.T) {
 	}
 }
 
+// TestCoordinatorReadsStats: a coordinator's own credential is enough for them.
+func TestCoordinatorReadsStats(t *testing.T) {
+	ctx := within(t, patience)
+	w := newTwoStacks(ctx, t)
+	if _, err := w.coordinator.Next(ctx, w.mine.Pool()); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := w.coordinator.Stats(ctx); err != nil || st.Tasks != 2 || st.AckPending != 1 || st.MaxAckPending != natsq.DefaultMaxTasks {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
 // TestAgentOfAnotherStackIsRefused: pulling, reporting and announcing for
 // others ends at once, in a sentence, and nothing of it arrives.
 func TestAgentOfAnotherStackIsRefused(t *testing.T) {
