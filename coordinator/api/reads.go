@@ -173,6 +173,9 @@ func (s *server) check(mux *http.ServeMux, known queries) http.Handler {
 			w.Header().Set(headerIndex, strconv.FormatUint(at.AppliedIndex, 10))
 			w.Header().Set(headerAge, strconv.FormatFloat(at.AgeSeconds, 'f', -1, 64))
 			w.Header().Set(headerRole, at.Role)
+			if at.Role == roleCatchingUp {
+				w = &behind{ResponseWriter: w}
+			}
 		}
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w = &written{ResponseWriter: w, server: s}

@@ -111,9 +111,15 @@ func TestCatchingUp(t *testing.T) {
 	if ready.status != 200 || ready.body != "ok\n" {
 		t.Errorf("%+v", ready)
 	}
+	if got := c.request("GET", server.URL+"/v1/sweeps/none", ""); got.status != 404 {
+		t.Errorf("%+v", got)
+	}
 	c.mu.Lock()
 	c.behind["n1"] = true
 	c.mu.Unlock()
+	if got := c.request("GET", server.URL+"/v1/sweeps/none", ""); got.status != 503 || !strings.Contains(got.body, `"unavailable"`) || strings.Contains(got.body, "not_found") {
+		t.Errorf("who is behind says that there is none: %+v", got)
+	}
 	if got := c.request("GET", server.URL+"/readyz", ""); got.status != 503 || got.body != "catching up with the log\n" {
 		t.Errorf("%+v", got)
 	}

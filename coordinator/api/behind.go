@@ -1,0 +1,30 @@
+package api
+
+import "net/http"
+
+// behind is the answer of a node that has not applied its log yet: that it knows
+// nothing of something does not mean that there is no such thing.
+type behind struct {
+	http.ResponseWriter
+	replaced bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *behind) WriteHeader(status int) {
+	if status != http.StatusNotFound {
+		w.ResponseWriter.WriteHeader(status)
+		return
+	}
+	w.replaced = true
+	w.Header().Del("Content-Length")
+	writeProblem(w.ResponseWriter, problem(http.StatusServiceUnavailable, CodeUnavailable,
+		"this coordinator is catching up with its log and knows no such thing yet; try again in a second, or ask another one"))
+}
+
+// Write implements http.ResponseWriter.
+func (w *behind) Write(text []byte) (int, error) {
+	if w.replaced {
+		return len(text), nil
+	}
+	return w.ResponseWriter.Write(text)
+}
