@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 )
@@ -63,7 +64,7 @@ func (s *server) toLeader(w http.ResponseWriter, r *http.Request) {
 func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit(r)))
 	if err != nil {
-		writeProblem(w, problem(http.StatusRequestEntityTooLarge, CodeBadRequest, fmt.Sprintf("the request is larger than %d MiB", limit(r)>>20)))
+		writeProblem(w, badBody(err, limit(r)))
 		return
 	}
 	target, err := url.JoinPath(base, r.URL.EscapedPath())
@@ -125,6 +126,18 @@ func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
 	}
 	w.WriteHeader(answer.StatusCode)
 	io.Copy(w, answer.Body)
+}
+
+// badBody is the answer to a request whose body could not be read.
+func badBody(err error, most int64) *Problem {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return problem(http.StatusRequestEntityTooLarge, CodeBadRequest, fmt.Sprintf("the request is larger than %d MiB", most>>20))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return problem(http.StatusRequestTimeout, CodeBadRequest, "the request took too long to come; send it again on a faster line, or split it")
+	}
+	return problem(http.StatusBadRequest, CodeBadRequest, "the request broke off before its end")
 }
 
 // refused reports whether a request was not sent at all.

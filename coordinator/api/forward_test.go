@@ -3,11 +3,14 @@ package api_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 
 	"github.com/oomfleet/oomfleet/coordinator"
 	"github.com/oomfleet/oomfleet/coordinator/api"
@@ -217,5 +220,31 @@ func TestRefusalIsSaidOnce(t *testing.T) {
 	_, answers := pyAsk(t, with("servers", second.URL+","+third.URL), pyCall{"cancel", with("id", "all")})
 	if r := answers[0].Refused; r == nil || strings.Count(r.Message, "does not answer") != 1 {
 		t.Errorf("in Python: %+v", answers[0])
+	}
+}
+
+// TestForwardSaysWhyABodyWasNotRead: a follower reads a request before it passes
+// it on, and what is slow or cut off is not called too large.
+func TestForwardSaysWhyABodyWasNotRead(t *testing.T) {
+	for name, test := range map[string]struct {
+		body   io.Reader
+		status int
+		says   string
+	}{
+		"slow":      {iotest.ErrReader(os.ErrDeadlineExceeded), http.StatusRequestTimeout, "took too long"},
+		"cut off":   {iotest.ErrReader(io.ErrUnexpectedEOF), http.StatusBadRequest, "broke off"},
+		"too large": {strings.NewReader(strings.Repeat("x", 5<<20)), http.StatusRequestEntityTooLarge, "larger than 4 MiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.serve("n1", nil)
+			follower := c.serve("n2", func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					r.Body = io.NopCloser(test.body)
+					next.ServeHTTP(w, r)
+				})
+			})
+			c.request("POST", follower.URL+"/v1/sweeps", "{}").wantProblem(t, test.status, api.CodeBadRequest, test.says)
+		})
 	}
 }
