@@ -38,7 +38,7 @@ func (c *Coordinator) Repeat(ctx context.Context, r RepeatRequest) (SubmitReply,
 		return SubmitReply{}, &RefusedError{Why: fmt.Sprintf("a cell is repeated 1 to %d times, not %d", matrix.MaxRepeats, r.Repeats)}
 	}
 	if made := view.Requested(r.Request); made != nil {
-		if t := trigger(made); t == nil || t.Kind != proto.TriggerRepeat || t.Of != r.Of || t.Repeats != r.Repeats || made.Origin != of.Origin {
+		if t := trigger(made); t == nil || t.Kind != proto.TriggerRepeat || t.Of != r.Of || t.Repeats != r.Repeats || made.Origin != of.Origin || !sameCells(made.Cells, r.Cells) {
 			return SubmitReply{}, otherRequest(made)
 		}
 		return c.made(made)
@@ -54,6 +54,12 @@ func (c *Coordinator) Repeat(ctx context.Context, r RepeatRequest) (SubmitReply,
 	}
 	c.log.Info("cells are recorded again", "sweep", reply.Matrix.ID, "of", r.Of, "cells", len(add.Cells), "repeats", r.Repeats)
 	return reply, nil
+}
+
+// sameCells compares two lists in whatever order and however often they name a cell.
+func sameCells(a, b []proto.CellID) bool {
+	unique := func(ids []proto.CellID) []proto.CellID { return slices.Compact(slices.Sorted(slices.Values(ids))) }
+	return slices.Equal(unique(a), unique(b))
 }
 
 // repeatOf is the sweep that records cells again, without its id.

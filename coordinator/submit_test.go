@@ -230,6 +230,10 @@ func TestRequestsCountOnce(t *testing.T) {
 	if _, err := repeat("r1", 3); !errors.As(err, &refused) || !strings.Contains(refused.Why, "one request only") {
 		t.Errorf("the key of another repeat: %v", err)
 	}
+	all := []proto.CellID{settled.Cells[1].ID, settled.Cells[0].ID}
+	if _, err := c.Repeat(f.ctx, RepeatRequest{Of: id, Cells: all, Repeats: 2, Request: "r1"}); !errors.As(err, &refused) || !strings.Contains(refused.Why, "one request only") {
+		t.Errorf("the key of a repeat of other cells: %v", err)
+	}
 	if _, err := repeat("s1", 2); !errors.As(err, &refused) {
 		t.Errorf("the key of a submission: %v", err)
 	}
