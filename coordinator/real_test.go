@@ -23,8 +23,9 @@ func newNATS(ctx context.Context, t *testing.T) queue.Queue {
 	t.Helper()
 	serving, end := context.WithCancel(context.WithoutCancel(ctx)) // the server ends last
 	url, ended := make(chan string, 1), make(chan error, 1)
+	folder := t.TempDir() // before the cleanup that ends the server, so that it is removed after
 	go func() {
-		ended <- natsserver.Run(serving, natsserver.Config{Dir: t.TempDir(), SyncLater: true, Ready: func(u string) { url <- u }})
+		ended <- natsserver.Run(serving, natsserver.Config{Dir: folder, SyncLater: true, Ready: func(u string) { url <- u }})
 	}()
 	t.Cleanup(func() {
 		end()
