@@ -249,6 +249,7 @@ func (m *Machine) readLine(line snapshotLine) bool {
 		m.settlements.put(key, append(m.settlements.m[key], &settlement))
 	case line.Program != nil:
 		m.programs.put(line.Program.Family, line.Program)
+	case line.Member != nil && line.Member.API == "": // it has left: older builds kept it, and SetMember forgets it
 	case line.Member != nil:
 		m.members.put(line.Member.ID, *line.Member)
 	default:
