@@ -11,11 +11,13 @@ import (
 	"github.com/oomfleet/oomfleet/agent/runner"
 	"github.com/oomfleet/oomfleet/allocator"
 	"github.com/oomfleet/oomfleet/proto"
+	"github.com/oomfleet/oomfleet/storage/trace"
 )
 
 // maxTraceRows bounds the trace of one run: ESMFold makes at most a few hundred
-// thousand, and a runner that never stops must not fill the agent's memory.
-const maxTraceRows = 16 << 20
+// thousand, and a runner that never stops must not fill the agent's memory. What
+// is more than a trace file may hold could not be kept anyway.
+const maxTraceRows = trace.MaxEvents
 
 // Run runs one task and returns what was seen of it. Under a cancelled context
 // it kills the run with everything that it started and returns the cause.
