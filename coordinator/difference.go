@@ -242,7 +242,7 @@ func (c candidate) compare(o candidate) int {
 		return r
 	}
 	return cmp.Or(cmp.Compare(rank(c), rank(o)), versions(c.on.driver, o.on.driver),
-		cmp.Compare(c.sweep.Index, o.sweep.Index), strings.Compare(c.on.gpu, o.on.gpu))
+		cmp.Compare(c.sweep.Index, o.sweep.Index), strings.Compare(c.on.gpu, o.on.gpu), strings.Compare(c.on.driver, o.on.driver))
 }
 
 func overlap(a, b map[proto.CellID]bool) bool {

@@ -424,6 +424,18 @@ func TestByVersion(t *testing.T) {
 	}
 }
 
+// TestOneOfTwoStacksIsTheBetter: whichever is looked at first, also of drivers that
+// are one version written in two ways.
+func TestOneOfTwoStacksIsTheBetter(t *testing.T) {
+	s := new(registry.Sweep)
+	for _, pair := range [][2]hardware{{{"a", "580.9"}, {"a", "580.09"}}, {{"a", "580.9"}, {"b", "580.9"}}, {{"a", "580.9"}, {"a", "580.10"}}} {
+		x, y := candidate{sweep: s, on: pair[0]}, candidate{sweep: s, on: pair[1]}
+		if x.compare(y) == 0 || x.compare(y) != -y.compare(x) {
+			t.Errorf("%v: %d and %d", pair, x.compare(y), y.compare(x))
+		}
+	}
+}
+
 // TestBaseOf: a driver is held against the next older one, in whatever order the
 // two were swept.
 func TestBaseOf(t *testing.T) {
