@@ -46,16 +46,11 @@ func openReplay(path string, f replayFlags) (*recorded, error) {
 	if r.kind, err = proto.ParseQuotaKind(f.capKind); err != nil {
 		return nil, wrongInput(err)
 	}
-	if f.cap != "" {
-		quota, err := proto.ParseBytes(f.cap)
-		if err != nil {
-			return nil, wrongInput(fmt.Errorf("--cap %w", err))
-		}
-		if quota <= 0 {
-			return nil, usagef("--cap must be more than 0")
-		}
-		r.cap = int64(quota)
+	quota, err := positive("--cap", f.cap)
+	if err != nil {
+		return nil, err
 	}
+	r.cap = int64(quota)
 	if _, err := settingsOf(f.env, allocator.Settings{}); err != nil { // before the file, which takes longer
 		return nil, wrongInput(err)
 	}

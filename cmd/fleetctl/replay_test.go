@@ -167,6 +167,7 @@ func TestReplayRefusesWhatItCannotKnow(t *testing.T) {
 		"other backend":      {[]string{l384, "--env", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"}, "cudaMallocAsync"},
 		"decimal unit":       {[]string{l384, "--cap", "11GB"}, "MiB or GiB"},
 		"no cap":             {[]string{l384, "--cap", "0"}, "more than 0"},
+		"cap without a unit": {[]string{l384, "--cap", "11012"}, "11012 bytes, less than any run takes: amounts are bytes, or a number with MiB or GiB"},
 		"unknown kind":       {[]string{l384, "--cap-kind", "gpu"}, "allocator, process, device"},
 		"no such file":       {[]string{"nowhere.parquet"}, "nowhere.parquet"},
 		"a digest":           {[]string{strings.Repeat("a", 64)}, "fleetctl trace get"},
