@@ -31,7 +31,8 @@ func TestWorkFolderInUse(t *testing.T) {
 		a.stop()
 
 		b := f.start(f.deps())
-		<-b.Ready()
+		f.publish(f.task(2, proto.TaskProbe))
+		f.report() // what delivers it has tidied first
 		if _, err := os.Stat(half); err == nil {
 			t.Error("the next agent leaves half written files")
 		}
