@@ -116,21 +116,8 @@ func randomReplay(t *rapid.T, set Settings, device bool) bool {
 	}
 	o := ReplayOptions{Layout: Layout(rapid.IntRange(0, 3).Draw(t, "layout"))}
 	quota := int64(rapid.IntRange(1, 120).Draw(t, "quota")) << 20
-	slack := int64(0)
-	if device {
-		o.Limit.Device = quota
-	} else if o.Limit.Cap = quota; set.Expandable {
-		slack = set.largeSegment() // a cap may be exceeded by less than a page
-	}
-	r := p.start(set, o)
-	for r.at < len(p.ops) && r.oomAt < 0 {
-		r.run(min(r.at+7, len(p.ops)))
-		checkInvariants(t, r.a)
-		if r.a.stats.Reserved > quota+slack {
-			t.Fatalf("%d bytes reserved under a limit of %d", r.a.stats.Reserved, quota)
-		}
-	}
-	return r.oomAt >= 0
+	o.Limit = limitOf(quota, device)
+	return runChecked(t, p, set, o)
 }
 
 // TestTwoFlushes: the program empties the cache twice, and between the two a
@@ -253,4 +240,37 @@ func bruteForce(p *Program, o SweepOptions) SweepResult {
 		}
 	}
 	return out
+}
+
+func limitOf(quota int64, device bool) Limit {
+	if device {
+		return Limit{Device: quota}
+	}
+	return Limit{Cap: quota}
+}
+
+// tester is what a test and a random test have in common.
+type tester interface {
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// runChecked replays a program under its limit, holds the state to the model's
+// invariants and to the limit every few ops, and is whether memory ran out.
+func runChecked(t tester, p *Program, set Settings, o ReplayOptions) bool {
+	most := o.Limit.Device
+	if most == 0 {
+		if most = o.Limit.Cap; set.Expandable {
+			most += set.largeSegment() // a cap may be exceeded by less than a page
+		}
+	}
+	r := p.start(set, o)
+	for r.at < len(p.ops) && r.oomAt < 0 {
+		r.run(min(r.at+7, len(p.ops)))
+		checkInvariants(t, r.a)
+		if r.a.stats.Reserved > most {
+			t.Fatalf("%d bytes reserved under %+v", r.a.stats.Reserved, o.Limit)
+		}
+	}
+	return r.oomAt >= 0
 }

@@ -93,20 +93,8 @@ func FuzzReplay(f *testing.F) {
 		if check := p.SelfCheck(recorded); check.Mismatches > 0 {
 			t.Fatalf("self-check: %+v", check)
 		}
-		slack := int64(0)
-		if device {
-			o.Limit.Device = quota
-		} else if o.Limit.Cap = quota; set.Expandable {
-			slack = set.largeSegment() // a cap may be exceeded by less than a page
-		}
-		r := p.start(set, o)
-		for r.at < len(p.ops) && r.oomAt < 0 {
-			r.run(min(r.at+7, len(p.ops)))
-			checkInvariants(t, r.a)
-			if r.a.stats.Reserved > quota+slack {
-				t.Fatalf("%d bytes reserved under a limit of %d", r.a.stats.Reserved, quota)
-			}
-		}
+		o.Limit = limitOf(quota, device)
+		runChecked(t, p, set, o)
 		so := SweepOptions{Settings: set, Recorded: recorded, Step: roundLarge, MaxReplays: 2000}
 		if device {
 			so.Kind, so.Overhead = SweepDevice, 3<<20

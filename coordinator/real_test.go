@@ -132,25 +132,11 @@ func TestOnRealServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until := func(n node, is func(registry.View) bool) registry.View {
-		t.Helper()
-		for {
-			v := n.View()
-			if is(v) {
-				return v
-			}
-			select {
-			case <-n.Changed(v.AppliedIndex):
-			case <-f.ctx.Done():
-				t.Fatalf("gave up: %+v", v.SweepList())
-			}
-		}
-	}
-	until(n, func(v registry.View) bool { return v.SweepList()[0].Counts.Settled() >= 2 })
+	await(f.ctx, t, n.Node, func(v registry.View) bool { return v.SweepList()[0].Counts.Settled() >= 2 })
 	stop()
 	_, n, stop = start()
 	defer stop()
-	v := until(n, func(v registry.View) bool {
+	v := await(f.ctx, t, n.Node, func(v registry.View) bool {
 		r, _ := v.Report(reply.Matrix.ID)
 		return r.State == registry.SweepSettled && len(r.Coefficients) == 3
 	})

@@ -249,6 +249,7 @@ func TestLeaderLostAtEveryStep(t *testing.T) {
 	o.agree()
 }
 
+// await waits until a node's state is as it is to be.
 func await(ctx context.Context, t *testing.T, n *raftnode.Node, is func(registry.View) bool) registry.View {
 	t.Helper()
 	for {

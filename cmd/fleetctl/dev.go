@@ -137,7 +137,7 @@ func (a *app) submitAndFollow(ctx context.Context, fleet *devfleet.Fleet, agent 
 	}
 	if missing := unserved(report, agents.Agents); report.State == "running" && len(missing) > 0 {
 		return fmt.Errorf("%s; this fleet's agents are of other stacks, so the sweep would never end: change target.gpu and axes.driver, or write installed",
-			strings.Join(missing, "; "))
+			strings.Join(sentences(missing), "; "))
 	}
 	return a.follow(ctx, client, reply.Matrix.ID, false)
 }

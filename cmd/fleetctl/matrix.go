@@ -200,8 +200,8 @@ is meant. A running sweep's pace is the average since it was submitted; with
 			if wait || watch {
 				return a.follow(cmd.Context(), client, report.Matrix.ID, watch)
 			}
-			for _, line := range sinceWhen(whoIsMissing(cmd.Context(), client, report), report, time.Now()) {
-				fmt.Fprintln(a.err, line)
+			for _, w := range whoIsMissing(cmd.Context(), client, report) {
+				fmt.Fprintln(a.err, w.atLength(time.Now()))
 			}
 			var submitted time.Time
 			if report.State == "running" && !a.json {

@@ -109,8 +109,9 @@ func settledState(c proto.CellReport, sweep string) bool {
 }
 
 // warn says once what a sweep waits for in vain.
-func (p *progress) warn(lines []string) {
-	for _, line := range lines {
+func (p *progress) warn(waits []wait) {
+	for _, w := range waits {
+		line := w.String()
 		if !slices.Contains(p.warned, line) {
 			p.warned = append(p.warned, line)
 			if !p.watch || !p.terminal { // a screen shows them each time

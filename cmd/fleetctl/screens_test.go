@@ -117,7 +117,7 @@ func TestPace(t *testing.T) {
 func TestWatch(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{w: &out, settled: -1, terminal: true, watch: true, began: time.Now().Add(-time.Minute)}
-	p.warn([]string{"2 cells wait for an agent"})
+	p.warn([]wait{{gpu: "NVIDIA H200", driver: "580.2", cells: 2, reason: noAgent}})
 	if out.Len() > 0 {
 		t.Errorf("%q was written beside the screen", out.String())
 	}
@@ -144,7 +144,7 @@ func TestWatch(t *testing.T) {
 func TestRestingAgentsAreNamed(t *testing.T) {
 	agent := proto.AgentInfo{ID: "gpu-1", Origin: proto.OriginMeasured, State: proto.AgentQuarantined, Reason: "the card is lost",
 		Stack: proto.Stack{GPU: "NVIDIA H200", Driver: "580.159.04"}}
-	got := resting(aSweep(), []proto.AgentInfo{agent})
+	got := sentences(resting(aSweep(), []proto.AgentInfo{agent}))
 	if len(got) != 1 || got[0] != "1 cell waits for an agent of NVIDIA H200, driver 580.159.04, measured: gpu-1 is quarantined (the card is lost)" {
 		t.Errorf("%q", got)
 	}

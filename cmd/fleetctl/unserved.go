@@ -15,9 +15,42 @@ import (
 // noAgent is why cells of a stack wait that no agent serves.
 const noAgent = "none is announced"
 
-// unserved says, one sentence a stack, which cells of a sweep wait for an agent
+// wait is why cells of one stack make no progress.
+type wait struct {
+	gpu, driver string
+	origin      proto.Origin
+	cells       int
+	reason      string
+	since       time.Time // zero where nobody knows
+}
+
+// String is the sentence about it.
+func (w wait) String() string {
+	what := fmt.Sprintf("%d cells wait", w.cells)
+	if w.cells == 1 {
+		what = "1 cell waits"
+	}
+	return fmt.Sprintf("%s for an agent of %s: %s", what, w.stack(), w.reason)
+}
+
+func (w wait) stack() string { return fmt.Sprintf("%s, driver %s, %s", w.gpu, w.driver, w.origin) }
+
+// atLength adds how long it has lasted at a time, and how it ends. A screen that
+// is drawn again and again goes without.
+func (w wait) atLength(now time.Time) string {
+	text := w.String()
+	if !w.since.IsZero() {
+		text += fmt.Sprintf(", for %s now", roughly(max(0, now.Sub(w.since))))
+	}
+	if w.reason == noAgent {
+		text += "; start one on such a card: " + startAgent(w.origin)
+	}
+	return text
+}
+
+// unserved says, one wait a stack, which cells of a sweep wait for an agent
 // that is not there. A sweep in this state makes no progress and no error.
-func unserved(r proto.Report, agents []proto.AgentInfo) []string {
+func unserved(r proto.Report, agents []proto.AgentInfo) []wait {
 	served := map[proto.Pool]bool{}
 	for _, a := range agents {
 		served[a.Stack.Pool(a.Origin)] = true
@@ -32,7 +65,7 @@ func unserved(r proto.Report, agents []proto.AgentInfo) []string {
 
 // resting says likewise which cells wait for agents that are there, and all take
 // no work.
-func resting(r proto.Report, agents []proto.AgentInfo) []string {
+func resting(r proto.Report, agents []proto.AgentInfo) []wait {
 	working, rest := map[proto.Pool]bool{}, map[proto.Pool][]string{}
 	for _, a := range agents {
 		pool := a.Stack.Pool(a.Origin)
@@ -56,44 +89,39 @@ func resting(r proto.Report, agents []proto.AgentInfo) []string {
 
 // waiting counts the cells that are not settled by their stack, where why has an
 // answer for it.
-func waiting(r proto.Report, why func(proto.Pool) string) (out []string) {
-	cells, reasons := map[string]int{}, map[string]string{}
+func waiting(r proto.Report, why func(proto.Pool) string) []wait {
+	found := map[string]*wait{}
+	add := func(w wait) *wait {
+		w.reason = why(proto.PoolOf(w.origin, w.gpu, w.driver))
+		if w.reason == "" {
+			return &wait{}
+		}
+		if found[w.stack()] == nil {
+			found[w.stack()] = &w
+		}
+		return found[w.stack()]
+	}
 	for _, c := range r.Cells {
-		if reason := why(proto.PoolOf(c.Origin, c.GPU, c.Driver)); reason != "" && !settledState(c, r.State) {
-			stack := fmt.Sprintf("%s, driver %s, %s", c.GPU, c.Driver, c.Origin)
-			cells[stack]++
-			reasons[stack] = reason
+		if !settledState(c, r.State) {
+			add(wait{gpu: c.GPU, driver: c.Driver, origin: c.Origin}).cells++
 		}
 	}
-	for _, o := range r.Open { // of settled cells: these wait to be recorded again
-		reason, stack := why(proto.PoolOf(r.Origin, o.GPU, o.Driver)), fmt.Sprintf("%s, driver %s, %s", o.GPU, o.Driver, r.Origin)
-		if reason != "" && cells[stack] == 0 {
-			cells[stack], reasons[stack] = o.Cells, reason
+	for _, o := range r.Open {
+		w := add(wait{gpu: o.GPU, driver: o.Driver, origin: r.Origin})
+		if w.since = o.Since; w.cells == 0 { // settled cells, which wait to be recorded again
+			w.cells = o.Cells
 		}
 	}
-	for _, stack := range slices.Sorted(maps.Keys(cells)) {
-		what := fmt.Sprintf("%d cells wait", cells[stack])
-		if cells[stack] == 1 {
-			what = "1 cell waits"
-		}
-		out = append(out, fmt.Sprintf("%s for an agent of %s: %s", what, stack, reasons[stack]))
+	var out []wait
+	for _, stack := range slices.Sorted(maps.Keys(found)) {
+		out = append(out, *found[stack])
 	}
 	return out
 }
 
-// sinceWhen adds to the sentences on a sweep how long its cells have waited, and
-// how the wait ends. A screen that is drawn again and again goes without.
-func sinceWhen(lines []string, r proto.Report, now time.Time) []string {
-	out := slices.Clone(lines)
-	for i, line := range out {
-		for _, o := range r.Open {
-			if strings.Contains(line, fmt.Sprintf(" %s, driver %s, %s:", o.GPU, o.Driver, r.Origin)) {
-				out[i] += fmt.Sprintf(", for %s now", roughly(max(0, now.Sub(o.Since))))
-			}
-		}
-		if strings.Contains(line, ": "+noAgent) {
-			out[i] += "; start one on such a card: " + startAgent(r.Origin)
-		}
+func sentences(waits []wait) (out []string) {
+	for _, w := range waits {
+		out = append(out, w.String())
 	}
 	return out
 }
@@ -107,7 +135,7 @@ func startAgent(origin proto.Origin) string {
 }
 
 // whoIsMissing asks the fleet for its agents and names what a sweep waits for.
-func whoIsMissing(ctx context.Context, client *api.Client, r proto.Report) []string {
+func whoIsMissing(ctx context.Context, client *api.Client, r proto.Report) []wait {
 	if r.State != "running" {
 		return nil
 	}

@@ -9,6 +9,9 @@ type behind struct {
 	replaced bool
 }
 
+// Unwrap is for http.ResponseController.
+func (w *behind) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 // WriteHeader implements http.ResponseWriter.
 func (w *behind) WriteHeader(status int) {
 	if status != http.StatusNotFound {

@@ -218,10 +218,16 @@ type answer struct {
 
 func (c *cluster) request(method, url, body string) answer {
 	c.Helper()
+	return c.requestWith(http.Header{}, method, url, body)
+}
+
+func (c *cluster) requestWith(header http.Header, method, url, body string) answer {
+	c.Helper()
 	req, err := http.NewRequestWithContext(c.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		c.Fatal(err)
 	}
+	req.Header = header
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -129,22 +128,7 @@ func keyed(c *cluster, url, key string, document any) answer {
 	if err != nil {
 		c.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(c.Context(), http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		c.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", key)
-	got, err := http.DefaultClient.Do(req)
-	if err != nil {
-		c.Fatal(err)
-	}
-	defer got.Body.Close()
-	text, err := io.ReadAll(got.Body)
-	if err != nil {
-		c.Fatal(err)
-	}
-	return answer{got.StatusCode, got.Header.Get("Content-Type"), string(text)}
+	return c.requestWith(http.Header{"Idempotency-Key": {key}}, http.MethodPost, url, string(body))
 }
 
 // TestForwardKeepsKeys: the same request counts once whichever coordinator is asked.
