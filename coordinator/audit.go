@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
@@ -27,7 +26,7 @@ func (d *duty) audit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("audit the queue: %w", err)
 	}
-	asked := time.Now()
+	asked := d.now()
 	pending, err := d.queue.ReportsPending(ctx)
 	if err != nil {
 		return fmt.Errorf("audit the reports: %w", err)

@@ -132,6 +132,9 @@ type Deps struct {
 	// Metrics is where the metrics are registered, once for each Coordinator;
 	// nil keeps them to itself.
 	Metrics prometheus.Registerer
+	// Now is this machine's clock; nil is time.Now. It is for simulators, which
+	// have one of their own.
+	Now func() time.Time
 }
 
 // Coordinator runs one node's share of the service. Its methods are safe for
@@ -145,6 +148,7 @@ type Coordinator struct {
 	garbage  Garbage
 	roster   roster
 	quiet    quiet
+	now      func() time.Time
 	log      *slog.Logger
 	metrics  *metrics
 }
@@ -161,9 +165,12 @@ func New(cfg Config, deps Deps) (*Coordinator, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
 	c := &Coordinator{
 		cfg: cfg.withDefaults(), registry: deps.Registry, queue: deps.Queue, traces: deps.Traces, garbage: deps.Garbage,
-		programs: &programs{traces: deps.Traces}, log: deps.Log,
+		programs: &programs{traces: deps.Traces}, now: deps.Now, log: deps.Log,
 	}
 	var err error
 	if c.metrics, err = newMetrics(deps.Metrics, deps.Registry, c.roster.seen); err != nil {

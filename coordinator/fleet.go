@@ -68,7 +68,7 @@ func (d *duty) visit(ctx context.Context) {
 		d.log.Warn("agents cannot be listed, the next audit asks again", "error", err)
 		return
 	}
-	now := time.Now()
+	now := d.now()
 	for _, a := range d.roster.set(agents, now) {
 		d.log.Warn("an agent's clock differs from this coordinator's, and the trace store will refuse it from 15 minutes on: check NTP on both machines; nothing is ordered by it",
 			"agent", a.ID, "host", a.Host, "its_time", time.UnixMilli(a.SeenUnixMS).UTC(), "time_here", now.UTC())

@@ -179,7 +179,7 @@ func (c *Coordinator) collect(ctx context.Context, r CollectRequest) (Collection
 	case last.IsZero():
 		return Collection{}, &RefusedError{Why: "results wait to be taken, and may refer to what looks like garbage; try again when they are in"}
 	}
-	now := time.Now()
+	now := c.now()
 	got := Collection{DryRun: r.DryRun, Before: now.Add(-r.Keep), Garbage: []trace.StoredObject{}}
 	if limit := last.Add(-2 * trace.RefreshAfter); limit.Before(got.Before) {
 		got.Before = limit

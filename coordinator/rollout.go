@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
@@ -101,7 +100,7 @@ func (d *duty) cover(ctx context.Context, order *registry.Sweep, n newcomer, all
 	case add == nil:
 		return !waits, nil
 	}
-	if most := order.Rollout.Policy.MaxPerDay; startedToday(view, order, time.Now()) >= most {
+	if most := order.Rollout.Policy.MaxPerDay; startedToday(view, order, d.now()) >= most {
 		if d.rollout.once("held" + text) {
 			d.metrics.rollouts.WithLabelValues(rolloutHeld).Inc()
 			log.Warn("new stack waits, the standing matrix has started its sweeps of the day", "max_per_day", most)
