@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/oomfleet/oomfleet/coordinator/diff"
@@ -45,7 +44,7 @@ func (d *duty) compareSweep(ctx context.Context, v registry.View, s *registry.Sw
 	var doc diff.Document
 	var ok bool
 	err := d.guard(pieceCompare, "matrix status "+string(about.ID)+" --json", func() (err error) {
-		doc, ok, err = Difference(v, about)
+		doc, ok, err = d.rollout.bases.difference(v, about)
 		return err
 	})
 	if err != nil {
@@ -57,7 +56,7 @@ func (d *duty) compareSweep(ctx context.Context, v registry.View, s *registry.Sw
 		return nil
 	}
 	if !ok {
-		if _, _, newer := BaseOf(v, about); newer && d.rollout.once("older driver"+string(about.ID)) {
+		if _, _, newer := d.rollout.bases.of(v, about); newer && d.rollout.once("older driver"+string(about.ID)) {
 			d.log.Info("sweep is of an older driver than all others of its card, there is no rollout to judge: compare with matrix diff", "sweep", about.ID)
 		}
 		return nil
@@ -118,15 +117,15 @@ func (d *duty) repeatUndecided(ctx context.Context, v registry.View, s *registry
 	return nil
 }
 
-// Difference compares a sweep with one before it that has settled on the stack
+// difference compares a sweep with one before it that has settled on the stack
 // before its own (BaseOf); ok is false where there is none, or where the sweep itself is
 // of several stacks. It is a function of the view alone. The error satisfies
 // diff.ErrInput.
-func Difference(v registry.View, s *registry.Sweep) (doc diff.Document, ok bool, err error) {
+func (b *bases) difference(v registry.View, s *registry.Sweep) (doc diff.Document, ok bool, err error) {
 	if t := trigger(s); t != nil && t.Kind == proto.TriggerNewStack && t.Repeats > 0 {
 		return acrossTorch(v, s, t.Stack.Torch)
 	}
-	base, driver, _ := BaseOf(v, s)
+	base, driver, _ := b.of(v, s)
 	if base == nil {
 		return diff.Document{}, false, nil
 	}
@@ -162,118 +161,6 @@ func acrossTorch(v registry.View, s *registry.Sweep, torch string) (doc diff.Doc
 	report, _ := v.Report(s.ID)
 	doc, err = diff.Sweeps(diff.Side{Name: string(s.ID), Report: report, Torch: old}, diff.Side{Name: string(s.ID), Report: report, Torch: torch}, options)
 	return doc, err == nil, err
-}
-
-// hardware is the part of a stack that is part of a cell.
-type hardware struct{ gpu, driver string }
-
-// cellsOf are a sweep's cells by what they have in common with cells of another
-// stack, for each stack of the sweep.
-func cellsOf(v registry.View, s *registry.Sweep) map[hardware]map[proto.CellID]bool {
-	out := make(map[hardware]map[proto.CellID]bool)
-	for _, id := range s.Cells {
-		c := v.Records[registry.Key{Origin: s.Origin, Cell: id}].Cell
-		on := hardware{c.GPU, c.Driver}
-		if out[on] == nil {
-			out[on] = make(map[proto.CellID]bool)
-		}
-		c.GPU, c.Driver = "", ""
-		out[on][c.ID()] = true
-	}
-	return out
-}
-
-// BaseOf is the sweep that s is compared with, and its driver: of those before it
-// that have settled with a cell in common on another stack, one of the same GPU
-// goes before another, one of the same name before another, then the newest
-// driver, then the newest sweep.
-//
-// A driver is held against an older one, whatever the order in which the two were
-// swept: who sweeps an old driver late (to go back to it, or to fill a gap) did not
-// roll it out over a newer one. Where its card's other drivers are all newer there
-// is nothing to compare with, and newer says so.
-func BaseOf(v registry.View, s *registry.Sweep) (base *registry.Sweep, driver string, newer bool) {
-	own := cellsOf(v, s)
-	if len(own) != 1 {
-		return nil, "", false
-	}
-	var on hardware
-	for on = range own {
-	}
-	var best candidate
-	for _, t := range byIndex(v) {
-		if tr := trigger(t); t.Index >= s.Index || t.Origin != s.Origin || t.Cancelled || tr != nil && tr.Repeats > 0 || !settledWhole(v, t) {
-			continue
-		}
-		for h, cells := range cellsOf(v, t) {
-			switch {
-			case h == on || !overlap(cells, own[on]):
-			case h.gpu == on.gpu && byVersion(h, on) > 0:
-				newer = true
-			default:
-				if c := (candidate{t, h, h.gpu == on.gpu, t.Name == s.Name}); best.sweep == nil || c.compare(best) > 0 {
-					best = c
-				}
-			}
-		}
-	}
-	if best.sweep == nil || newer && !best.sameGPU { // another card's driver is no predecessor
-		return nil, "", newer
-	}
-	return best.sweep, best.on.driver, false
-}
-
-// candidate is a stack that a sweep may be compared with.
-type candidate struct {
-	sweep             *registry.Sweep
-	on                hardware
-	sameGPU, sameName bool
-}
-
-// compare is above 0 for the better one; never 0 for two that differ.
-func (c candidate) compare(o candidate) int {
-	rank := func(c candidate) (r int) {
-		if c.sameGPU {
-			r += 2
-		}
-		if c.sameName {
-			r++
-		}
-		return r
-	}
-	return cmp.Or(cmp.Compare(rank(c), rank(o)), versions(c.on.driver, o.on.driver),
-		cmp.Compare(c.sweep.Index, o.sweep.Index), strings.Compare(c.on.gpu, o.on.gpu), strings.Compare(c.on.driver, o.on.driver))
-}
-
-func overlap(a, b map[proto.CellID]bool) bool {
-	for id := range a {
-		if b[id] {
-			return true
-		}
-	}
-	return false
-}
-
-// byVersion orders stacks by GPU and then by driver.
-func byVersion(a, b hardware) int {
-	return cmp.Or(strings.Compare(a.gpu, b.gpu), versions(a.driver, b.driver))
-}
-
-// versions orders drivers as versions go: 580.9 comes before 580.10.
-func versions(a, b string) int {
-	x, y := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(x), len(y)) {
-		m, errM := strconv.Atoi(x[i])
-		n, errN := strconv.Atoi(y[i])
-		c := strings.Compare(x[i], y[i])
-		if errM == nil && errN == nil {
-			c = cmp.Compare(m, n)
-		}
-		if c != 0 {
-			return c
-		}
-	}
-	return cmp.Compare(len(x), len(y))
 }
 
 // policyOf is the standing order that a sweep belongs to; nil for none.

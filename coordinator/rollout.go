@@ -24,6 +24,7 @@ type rolloutMemo struct {
 	judged  uint64
 	// incomparable are sweeps of which the comparison was refused.
 	incomparable map[proto.MatrixID]bool
+	bases        bases
 }
 
 // once reports whether this is said for the first time in this term.

@@ -494,3 +494,32 @@ func TestBaseOf(t *testing.T) {
 		})
 	}
 }
+
+// TestBasesAreRemembered: what a sweep has in common with others is found out once
+// a term, not once for each pair of sweeps; behind a restored backup anew.
+func TestBasesAreRemembered(t *testing.T) {
+	w := newTown(t)
+	w.settleIn(driver, 0)
+	first := w.submit(w.c, "[64]")
+	w.settled(first)
+	d := w.duty()
+	v := w.registry.View()
+	for range 2 {
+		if err := d.compareSweep(w.ctx, v, v.Sweeps[first]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := &d.rollout.bases
+	mark := hardware{gpu: "seen before"}
+	if b.known[first] == nil {
+		t.Fatal("a comparison remembers nothing")
+	}
+	b.known[first][mark] = nil
+	if _, again := b.cells(v, v.Sweeps[first])[mark]; !again {
+		t.Error("the sweep's cells were hashed again")
+	}
+	v.Restored = 1
+	if _, again := b.cells(v, v.Sweeps[first])[mark]; again {
+		t.Error("what was known of another registry is still believed")
+	}
+}
