@@ -20,8 +20,9 @@ func (c *Coordinator) add(ctx context.Context, sweep registry.AddSweep, own bool
 		if err != nil {
 			return SubmitReply{}, err
 		}
-		if made := c.registry.View().Sweeps[try.ID]; own && !reply.Accepted && made != nil && made.Request != sweep.Request {
-			continue // another request came in between
+		made := c.registry.View().Sweeps[try.ID]
+		if own && !reply.Accepted && made != nil && (sweep.Request == "" || made.Request != sweep.Request) {
+			continue // another request came in between: those without a key are others too
 		}
 		if reply.Refused != "" {
 			return SubmitReply{}, &RefusedError{Why: reply.Refused}

@@ -239,31 +239,36 @@ func TestRequestsCountOnce(t *testing.T) {
 	}
 }
 
-// TestRequestsAtOnce: requests that took the same id for free make a sweep each.
+// TestRequestsAtOnce: requests that took the same id for free make a sweep each,
+// with keys and without.
 func TestRequestsAtOnce(t *testing.T) {
-	f := newFleet(t)
-	c, err := New(f.cfg, Deps{Registry: f.registry, Queue: f.queue, Traces: f.traces})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.submit(c, "[64]")
-	ask := func(request string) (proto.MatrixID, error) {
-		r, err := c.Submit(f.ctx, SubmitRequest{Source: source("[64]"), Origin: proto.OriginMeasured, Again: true, Request: request})
-		return r.Matrix.ID, err
-	}
-	var second proto.MatrixID
-	in := false
-	f.registry.fail = func(_ int, cmd registry.Command) error {
-		if !in {
-			in = true
-			f.registry.mu.Unlock() // the other request comes in between look and commit
-			second, err = ask("b")
-			f.registry.mu.Lock()
-		}
-		return nil
-	}
-	first, errFirst := ask("a")
-	if err != nil || errFirst != nil || first == second || len(f.registry.View().Sweeps) != 3 {
-		t.Errorf("%s and %s, %v %v", first, second, err, errFirst)
+	for name, keys := range map[string][2]string{"keys": {"a", "b"}, "no keys": {}, "one key": {"a", ""}} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			c, err := New(f.cfg, Deps{Registry: f.registry, Queue: f.queue, Traces: f.traces})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.submit(c, "[64]")
+			ask := func(request string) (proto.MatrixID, error) {
+				r, err := c.Submit(f.ctx, SubmitRequest{Source: source("[64]"), Origin: proto.OriginMeasured, Again: true, Request: request})
+				return r.Matrix.ID, err
+			}
+			var second proto.MatrixID
+			in := false
+			f.registry.fail = func(_ int, cmd registry.Command) error {
+				if !in {
+					in = true
+					f.registry.mu.Unlock() // the other request comes in between look and commit
+					second, err = ask(keys[1])
+					f.registry.mu.Lock()
+				}
+				return nil
+			}
+			first, errFirst := ask(keys[0])
+			if err != nil || errFirst != nil || first == second || len(f.registry.View().Sweeps) != 3 {
+				t.Errorf("%s and %s, %v %v", first, second, err, errFirst)
+			}
+		})
 	}
 }
