@@ -148,6 +148,7 @@ type Coordinator struct {
 	garbage  Garbage
 	roster   roster
 	quiet    quiet
+	stacks   stacks
 	now      func() time.Time
 	log      *slog.Logger
 	metrics  *metrics

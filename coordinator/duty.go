@@ -28,6 +28,8 @@ const (
 type duty struct {
 	*Coordinator
 	planner plan.Planner
+	// rest is the planner's, after a panic.
+	rest    rest
 	replays *jobs[registry.Key]
 	builds  *jobs[registry.FamilyKey]
 	fits    *jobs[registry.GroupKey]
@@ -174,16 +176,22 @@ func (d *duty) carryOut(ctx context.Context, view registry.View) error {
 
 // next is the plan for this view. A plan that panics leaves the fleet as it is:
 // this node goes on leading, answers questions and takes results, so that the
-// sweep behind it can be looked at and cancelled.
+// sweep behind it can be looked at and cancelled. It is tried again, less and less
+// often; meanwhile there is nothing to do.
 func (d *duty) next(view registry.View) (actions plan.Actions, err error) {
+	if !d.rest.over(time.Now()) {
+		return plan.Actions{}, nil
+	}
 	err = d.guard(piecePlan, "a backup of the registry", func() error {
 		actions = d.planner.Next(view)
 		return nil
 	})
 	if err != nil {
 		d.planner = plan.Planner{} // what it remembers may be half of something
+		d.rest.longer(time.Now(), d.cfg.Pause)
 		return plan.Actions{}, fmt.Errorf("plan: %w", err)
 	}
+	d.rest = rest{}
 	return actions, nil
 }
 

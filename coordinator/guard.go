@@ -3,8 +3,11 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/oomfleet/oomfleet/coordinator/plan"
 	"github.com/oomfleet/oomfleet/proto"
@@ -51,8 +54,11 @@ func (c *Coordinator) guard(piece, about string, do func() error) (err error) {
 			return
 		}
 		c.metrics.panics.WithLabelValues(piece).Inc()
-		c.log.Error("a piece of the leader's work panicked, it is given up: please report this", "job", piece, "about", about,
-			"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		args := []any{"job", piece, "about", about, "panic", fmt.Sprint(p)}
+		if c.stacks.first() {
+			args = append(args, "stack", string(debug.Stack()))
+		}
+		c.log.Error("a piece of the leader's work panicked, it is given up: please report this", args...)
 		said := strings.Join(strings.Fields(fmt.Sprint(p)), " ")
 		if len(said) > mistakeLimit {
 			said = strings.ToValidUTF8(said[:mistakeLimit], "") + "..."
@@ -60,6 +66,54 @@ func (c *Coordinator) guard(piece, about string, do func() error) (err error) {
 		err = &mistakeError{fmt.Sprintf("internal error: %s; please report with %s", said, about)}
 	}()
 	return do()
+}
+
+// stacks are where panics came from whose stack the log has: the same again, a
+// plan's each time that it is tried, needs no more than its line.
+type stacks struct {
+	mu   sync.Mutex // guards seen
+	seen map[[stackDepth]uintptr]bool
+}
+
+// stackDepth is how many calls tell one panic from another, mostStacks how many
+// are remembered: a program has only so many places.
+const (
+	stackDepth = 32
+	mostStacks = 256
+)
+
+// first reports whether the panic that is being recovered from is the first from
+// its place.
+func (s *stacks) first() bool {
+	var at [stackDepth]uintptr
+	runtime.Callers(2, at[:])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen == nil || len(s.seen) >= mostStacks {
+		s.seen = make(map[[stackDepth]uintptr]bool)
+	}
+	first := !s.seen[at]
+	s.seen[at] = true
+	return first
+}
+
+// longestRest is the most that a plan which panics is left alone. It is tried again
+// all the same: whoever cancels the sweep behind it waits that long.
+const longestRest = 2 * time.Minute
+
+// rest is for how long a plan that panicked is left alone, each time twice as long.
+// The zero value is not at all.
+type rest struct {
+	pause time.Duration
+	until time.Time
+}
+
+// over reports whether it may be tried again.
+func (r *rest) over(now time.Time) bool { return !now.Before(r.until) }
+
+func (r *rest) longer(now time.Time, shortest time.Duration) {
+	r.pause = min(max(2*r.pause, shortest), longestRest)
+	r.until = now.Add(r.pause)
 }
 
 // mistake says what went wrong when an error is one of ours; empty when it is

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/oomfleet/oomfleet/allocator"
 	"github.com/oomfleet/oomfleet/proto"
@@ -112,6 +113,40 @@ func TestPoisonedWork(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// TestPoisonedPlanRests: a plan that panics is tried again less and less often, the
+// rest of the round goes on meanwhile, and the log has its stack once.
+func TestPoisonedPlanRests(t *testing.T) {
+	f := newFleet(t)
+	f.cfg.Pause = longestRest / 3
+	var log bytes.Buffer
+	c, err := New(f.cfg, Deps{Registry: f.registry, Queue: f.queue, Traces: f.traces, Metrics: f.metrics, Log: slog.New(slog.NewJSONHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDuty(c)
+	poisoned := registry.View{Records: map[registry.Key]*registry.Record{{}: nil}}
+	for n, want := range []time.Duration{longestRest / 3, 2 * (longestRest / 3), longestRest, longestRest} {
+		d.rest.until = time.Time{} // as if it were over
+		if err := d.carryOut(f.ctx, poisoned); mistake(err) == "" {
+			t.Fatalf("time %d: %v", n+1, err)
+		}
+		if d.rest.pause != want || time.Until(d.rest.until) < want/2 {
+			t.Errorf("time %d: rests %v, until %v", n+1, d.rest.pause, d.rest.until)
+		}
+		if err := d.carryOut(f.ctx, poisoned); err != nil {
+			t.Errorf("time %d: it was tried again at once: %v", n+1, err)
+		}
+	}
+	f.counted(map[string]float64{`oomfleet_job_panics_total{job="plan"}`: 4})
+	if lines, with := strings.Count(log.String(), "panicked"), strings.Count(log.String(), `"stack"`); lines != 4 || with != 1 {
+		t.Errorf("%d lines, %d with a stack: %s", lines, with, log.String())
+	}
+	d.rest.until = time.Time{}
+	if err := d.carryOut(f.ctx, f.registry.View()); err != nil || d.rest != (rest{}) {
+		t.Errorf("a plan that is well again: %v, %+v", err, d.rest)
+	}
 }
 
 // TestGuardLetsApplyPanic: a panic of the machine is not caught. It says that the
