@@ -163,8 +163,9 @@ func TestInternalsStayInside(t *testing.T) {
 	}
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	for _, path := range []string{"/v1/agents", "/v1/traces/" + strings.Repeat("a", 64)} {
+	for path, part := range map[string]string{"/v1/agents": "the queue (NATS)", "/v1/traces/" + strings.Repeat("a", 64): "the trace store"} {
 		got := c.request("GET", server.URL+path, "")
+		got.wantProblem(t, 503, api.CodeUnavailable, part+" cannot be reached")
 		got.wantProblem(t, 503, api.CodeUnavailable, "the coordinator's log")
 		if strings.Contains(got.body, "secret") || strings.Contains(got.body, "AKIA") {
 			t.Errorf("%s: %s", path, got.body)

@@ -92,4 +92,20 @@ func (s *server) problemOf(err error) error {
 	return problem(http.StatusServiceUnavailable, CodeUnavailable, "a part of the fleet cannot be reached; the coordinator's log says which")
 }
 
+// problemAt is problemOf for a request that needs one part of the fleet besides
+// the registry: where that is why there is no answer, the answer names it.
+func (s *server) problemAt(part string, err error) *Problem {
+	p := s.problemOf(err).(*Problem)
+	if p.Code == CodeUnavailable {
+		p.Message = part + " cannot be reached or used: is it running, and are its address and keys right? the coordinator's log says more"
+	}
+	return p
+}
+
+// The parts that a request may need besides the registry.
+const (
+	partQueue  = "the queue (NATS)"
+	partTraces = "the trace store"
+)
+
 var _ huma.StatusError = (*Problem)(nil)

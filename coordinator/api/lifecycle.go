@@ -62,7 +62,7 @@ func (s *server) registerLifecycle(h huma.API) {
 				return nil, problem(http.StatusNotFound, CodeNotFound, "no such agent is announced; agents list shows them")
 			}
 			if err != nil {
-				return nil, s.problemOf(err)
+				return nil, s.problemAt(partQueue, err)
 			}
 			if agent.QuotaKinds == nil {
 				agent.QuotaKinds = []proto.QuotaKind{}

@@ -47,7 +47,7 @@ func (s *server) registerStatus(h huma.API) {
 		func(ctx context.Context, _ *struct{}) (*body[AgentList], error) {
 			agents, err := s.Agents.Agents(ctx)
 			if err != nil {
-				return nil, s.problemOf(err)
+				return nil, s.problemAt(partQueue, err)
 			}
 			out := AgentList{Agents: []proto.AgentInfo{}}
 			for _, a := range agents {

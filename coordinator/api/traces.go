@@ -76,7 +76,7 @@ func (s *server) link(ctx context.Context, digest proto.Digest) (TraceURL, error
 	expires := time.Now().Add(linkFor)
 	link, size, err := linker.Link(ctx, digest, linkFor)
 	if err != nil {
-		return TraceURL{}, s.problemOf(err)
+		return TraceURL{}, s.problemAt(partTraces, err)
 	}
 	return TraceURL{Digest: digest, URL: link.Reveal(), Expires: expires.UTC().Truncate(time.Second), Size: size}, nil
 }
@@ -141,7 +141,7 @@ func (s *server) download(w http.ResponseWriter, r *http.Request) {
 	}
 	content, size, err := s.Traces.Open(r.Context(), digest)
 	if err != nil {
-		writeProblem(w, s.problemOf(err).(*Problem))
+		writeProblem(w, s.problemAt(partTraces, err))
 		return
 	}
 	defer content.Close()
