@@ -148,10 +148,11 @@ type Coordinator struct {
 	garbage  Garbage
 	roster   roster
 	quiet    quiet
-	stacks   stacks
-	now      func() time.Time
-	log      *slog.Logger
-	metrics  *metrics
+	// room is for the jobs that hold recordings in memory, of all terms together.
+	room    chan struct{}
+	now     func() time.Time
+	log     *slog.Logger
+	metrics *metrics
 }
 
 // New returns a coordinator and starts nothing. It fails on a bad
@@ -173,6 +174,7 @@ func New(cfg Config, deps Deps) (*Coordinator, error) {
 		cfg: cfg.withDefaults(), registry: deps.Registry, queue: deps.Queue, traces: deps.Traces, garbage: deps.Garbage,
 		programs: &programs{traces: deps.Traces}, now: deps.Now, log: deps.Log,
 	}
+	c.room = make(chan struct{}, c.cfg.ReplayWorkers+1) // and one that makes a program
 	var err error
 	if c.metrics, err = newMetrics(deps.Metrics, deps.Registry, c.roster.seen); err != nil {
 		return nil, fmt.Errorf("register coordinator metrics: %w", err)
@@ -181,7 +183,8 @@ func New(cfg Config, deps Deps) (*Coordinator, error) {
 }
 
 // Run carries out the leader's duties whenever this node leads, and blocks
-// until ctx ends and everything that it started has ended. It returns nil then, and an error when the
+// until ctx ends and everything that it started has ended, but for what cannot be
+// broken off (see part). It returns nil then, and an error when the
 // registry's node or the queue was closed under it.
 func (c *Coordinator) Run(ctx context.Context) error {
 	for ctx.Err() == nil {

@@ -49,9 +49,9 @@ type duty struct {
 func newDuty(c *Coordinator) *duty {
 	return &duty{
 		Coordinator: c,
-		replays:     newJobs[registry.Key](c.cfg.ReplayWorkers),
-		builds:      newJobs[registry.FamilyKey](1),
-		fits:        newJobs[registry.GroupKey](1),
+		replays:     newJobs[registry.Key](c.cfg.ReplayWorkers, c.room),
+		builds:      newJobs[registry.FamilyKey](1, c.room),
+		fits:        newJobs[registry.GroupKey](1, nil),
 		tried:       make(map[registry.GroupKey]string),
 		windows:     newWindows(c.windowOf),
 		together:    atOnce,
@@ -62,9 +62,7 @@ func newDuty(c *Coordinator) *duty {
 // first and then at intervals. It returns nil when ctx ends, and an error that
 // satisfies stepDown.
 func (d *duty) loop(ctx context.Context) error {
-	defer d.replays.wait()
-	defer d.builds.wait()
-	defer d.fits.wait()
+	defer d.part()
 	defer d.metrics.held.Set(0)
 	tick := time.NewTicker(d.cfg.AuditEvery)
 	defer tick.Stop()
@@ -93,6 +91,26 @@ func (d *duty) loop(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// parting is how long the end of a term waits for its jobs.
+const parting = 5 * time.Second
+
+// part joins the jobs, whose context has ended, for a while. To decode and compile
+// a recording or to make a program of several cannot be interrupted, and the
+// largest that there may be take up to half a minute: what is left behind commits
+// nothing, and no other job takes its room before it has ended.
+func (d *duty) part() {
+	late := time.NewTimer(parting)
+	defer late.Stop()
+	for _, ended := range []<-chan struct{}{d.replays.ended(), d.builds.ended(), d.fits.ended()} {
+		select {
+		case <-ended:
+		case <-late.C:
+			d.log.Info("a recording is still being read, which cannot be broken off; nobody waits for it")
+			return
+		}
+	}
 }
 
 // round audits the queue and looks for new stacks when that is due, plans and
@@ -179,7 +197,7 @@ func (d *duty) carryOut(ctx context.Context, view registry.View) error {
 // sweep behind it can be looked at and cancelled. It is tried again, less and less
 // often; meanwhile there is nothing to do.
 func (d *duty) next(view registry.View) (actions plan.Actions, err error) {
-	if !d.rest.over(time.Now()) {
+	if !d.rest.over(d.now()) {
 		return plan.Actions{}, nil
 	}
 	err = d.guard(piecePlan, "a backup of the registry", func() error {
@@ -188,7 +206,7 @@ func (d *duty) next(view registry.View) (actions plan.Actions, err error) {
 	})
 	if err != nil {
 		d.planner = plan.Planner{} // what it remembers may be half of something
-		d.rest.longer(time.Now(), d.cfg.Pause)
+		d.rest.longer(d.now(), d.cfg.Pause)
 		return plan.Actions{}, fmt.Errorf("plan: %w", err)
 	}
 	d.rest = rest{}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/oomfleet/oomfleet/coordinator/plan"
 	"github.com/oomfleet/oomfleet/proto"
 )
@@ -55,7 +57,7 @@ func (c *Coordinator) guard(piece, about string, do func() error) (err error) {
 		}
 		c.metrics.panics.WithLabelValues(piece).Inc()
 		args := []any{"job", piece, "about", about, "panic", fmt.Sprint(p)}
-		if c.stacks.first() {
+		if c.metrics.panics.first() {
 			args = append(args, "stack", string(debug.Stack()))
 		}
 		c.log.Error("a piece of the leader's work panicked, it is given up: please report this", args...)
@@ -68,9 +70,10 @@ func (c *Coordinator) guard(piece, about string, do func() error) (err error) {
 	return do()
 }
 
-// stacks are where panics came from whose stack the log has: the same again, a
+// panics counts them, and knows those whose stack the log has: the same again, a
 // plan's each time that it is tried, needs no more than its line.
-type stacks struct {
+type panics struct {
+	*prometheus.CounterVec
 	mu   sync.Mutex // guards seen
 	seen map[[stackDepth]uintptr]bool
 }
@@ -84,7 +87,7 @@ const (
 
 // first reports whether the panic that is being recovered from is the first from
 // its place.
-func (s *stacks) first() bool {
+func (s *panics) first() bool {
 	var at [stackDepth]uintptr
 	runtime.Callers(2, at[:])
 	s.mu.Lock()

@@ -4,9 +4,13 @@ import "sync"
 
 // jobs runs keyed work beside the loop that owns it: at most slots at once, and
 // never two of one key. Whoever owns it receives from done, calls finished, and
-// calls wait before it ends. All methods are of that one goroutine.
+// waits for ended before it ends. All methods are of that one goroutine.
 type jobs[K comparable] struct {
 	slots int
+	// room is what each job takes of the room that all terms of leadership share,
+	// while it lasts: one that cannot be interrupted may outlive its term. nil is
+	// room for all.
+	room chan struct{}
 	// busy are the keys at work; failed those that failed and rest until again
 	// is called.
 	busy   map[K]bool
@@ -14,7 +18,7 @@ type jobs[K comparable] struct {
 	// done has room for every job, so that none waits for the owner.
 	done chan job[K]
 	wg   sync.WaitGroup
-	// spawn runs work beside the caller; nil is a goroutine, joined by wait.
+	// spawn runs work beside the caller; nil is a goroutine, see ended.
 	spawn func(work func())
 }
 
@@ -23,8 +27,8 @@ type job[K comparable] struct {
 	err error
 }
 
-func newJobs[K comparable](slots int) *jobs[K] {
-	return &jobs[K]{slots: slots, busy: make(map[K]bool), failed: make(map[K]bool), done: make(chan job[K], slots)}
+func newJobs[K comparable](slots int, room chan struct{}) *jobs[K] {
+	return &jobs[K]{slots: slots, room: room, busy: make(map[K]bool), failed: make(map[K]bool), done: make(chan job[K], slots)}
 }
 
 // start runs work for the key, unless it is at work already, has failed, or no
@@ -34,11 +38,18 @@ func (j *jobs[K]) start(key K, work func() error) bool {
 		return false
 	}
 	j.busy[key] = true
-	spawn := j.spawn
-	if spawn == nil {
-		spawn = j.wg.Go
+	do := func() { j.done <- job[K]{key, work()} }
+	if j.spawn != nil {
+		j.spawn(do)
+		return true
 	}
-	spawn(func() { j.done <- job[K]{key, work()} })
+	j.wg.Go(func() {
+		if j.room != nil {
+			j.room <- struct{}{}
+			defer func() { <-j.room }()
+		}
+		do()
+	})
 	return true
 }
 
@@ -53,5 +64,12 @@ func (j *jobs[K]) finished(d job[K]) {
 // again lets failed keys be started once more.
 func (j *jobs[K]) again() { clear(j.failed) }
 
-// wait joins all work.
-func (j *jobs[K]) wait() { j.wg.Wait() }
+// ended is closed when all work has ended; no more may be started.
+func (j *jobs[K]) ended() <-chan struct{} {
+	ended := make(chan struct{})
+	go func() { // ends with the work
+		j.wg.Wait()
+		close(ended)
+	}()
+	return ended
+}

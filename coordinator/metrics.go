@@ -40,7 +40,7 @@ type metrics struct {
 	queueCounts
 	rollouts    *prometheus.CounterVec
 	comparisons *prometheus.CounterVec
-	panics      *prometheus.CounterVec
+	panics      *panics
 	collecting
 }
 
@@ -110,8 +110,8 @@ func newMetrics(to prometheus.Registerer, reg Registry, agents func() []proto.Ag
 			rolloutQueued, rolloutHeld, rolloutRefused),
 		comparisons: vec("comparisons_total", "Sweeps compared with the one that they replace by this node as the leader, by verdict.", "verdict",
 			verdictLabels()...),
-		panics: vec("job_panics_total", "Pieces of the leader's work that panicked and were given up: a mistake of the program, worth a report.", "job",
-			pieces()...),
+		panics: &panics{CounterVec: vec("job_panics_total", "Pieces of the leader's work that panicked and were given up: a mistake of the program, worth a report.", "job",
+			pieces()...)},
 		collecting: collecting{
 			collections: vec("collections_total", "Looks for garbage in the trace store by this node as the leader, by what came of it.", "result",
 				collectDone, collectDry, collectRefused, collectFailed),
