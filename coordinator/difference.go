@@ -62,6 +62,12 @@ func (d *duty) compareSweep(ctx context.Context, v registry.View, s *registry.Sw
 		return nil
 	}
 	verdict := doc.Short()
+	if about == s && verdict.Verdict == proto.VerdictNeedMore {
+		// Before the verdict: a sweep that has one is not looked at again.
+		if err := d.repeatUndecided(ctx, v, about, doc); err != nil {
+			return err
+		}
+	}
 	for _, id := range slices.Compact([]proto.MatrixID{about.ID, s.ID}) {
 		reply, err := d.propose(ctx, registry.Command{SetVerdict: &registry.SetVerdict{ID: id, Verdict: verdict}})
 		if err != nil {
@@ -74,10 +80,7 @@ func (d *duty) compareSweep(ctx context.Context, v registry.View, s *registry.Sw
 		d.log.Info("sweep compared with the one before", "sweep", id, "base", verdict.Base, "from", verdict.From.Driver, "to", verdict.To.Driver,
 			"verdict", verdict.Verdict, "summary", verdict.Summary, "same", verdict.Same, "changed", verdict.Changed, "need_more", verdict.NeedMore)
 	}
-	if about != s || verdict.Verdict != proto.VerdictNeedMore {
-		return nil
-	}
-	return d.repeatUndecided(ctx, v, about, doc)
+	return nil
 }
 
 // repeatUndecided records the undecided cells of a comparison again where the

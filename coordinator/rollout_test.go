@@ -243,6 +243,34 @@ func TestUndecidedCellsAreRepeated(t *testing.T) {
 	}
 }
 
+// losing is a registry that loses its leader once, at the first proposal of repeats.
+type losing struct {
+	*replicaOfOne
+	lost atomic.Bool
+}
+
+func (l *losing) Propose(ctx context.Context, cmd registry.Command) (registry.Reply, error) {
+	if add := cmd.AddSweep; add != nil && strings.HasSuffix(string(add.ID), "-repeat") && !l.lost.Swap(true) {
+		return registry.Reply{}, &registry.NotLeaderError{}
+	}
+	return l.replicaOfOne.Propose(ctx, cmd)
+}
+
+// TestRepeatsOutliveTheLeader: a leader that is lost between a verdict and its
+// repeats leaves them to the next one.
+func TestRepeatsOutliveTheLeader(t *testing.T) {
+	w := &town{fleet: newFleet(t)}
+	var err error
+	if w.c, err = New(w.cfg, Deps{Registry: &losing{replicaOfOne: w.registry}, Queue: w.queue, Traces: w.traces}); err != nil {
+		t.Fatal(err)
+	}
+	w.background(w.c.Run)
+	w.settleIn(driver, 0)
+	w.settled(w.order(standing("64", "{on: new-stack, repeat: 4}")))
+	w.settleIn(newDriver, 0)
+	w.judged(w.started(newDriver), proto.VerdictSame)
+}
+
 func TestRepeatByHand(t *testing.T) {
 	w := newTown(t)
 	w.settleIn(driver, 0)
