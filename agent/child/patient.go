@@ -1,7 +1,6 @@
 package child
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/oomfleet/oomfleet/agent/probe"
@@ -42,16 +41,12 @@ func await[T any](p *patient, call func() (T, error)) (T, error) {
 			answered <- answer{value, err}
 		}()
 	case <-timeout:
-		return *new(T), p.silent()
+		return *new(T), probe.Silent(p.limit)
 	}
 	select {
 	case a := <-answered:
 		return a.value, a.err
 	case <-timeout:
-		return *new(T), p.silent()
+		return *new(T), probe.Silent(p.limit)
 	}
-}
-
-func (p *patient) silent() error {
-	return fmt.Errorf("the driver has not answered for %v: look at dmesg, and whether nvidia-smi answers; a card that hangs wants a reset or its machine a restart", p.limit)
 }

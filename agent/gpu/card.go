@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/oomfleet/oomfleet/agent/probe"
 	"github.com/oomfleet/oomfleet/proto"
@@ -16,23 +17,60 @@ type Card struct {
 	handle uintptr
 }
 
+const (
+	// openWithin is how long the driver may take to start and to say what the card
+	// is: one that keeps nothing between uses takes many seconds.
+	openWithin = time.Minute
+	// closeWithin is the same for the end, which nobody needs to wait for.
+	closeWithin = 5 * time.Second
+)
+
 // Open finds a card: by UUID ("GPU-..."), by index ("0", "1"), or the first one
-// when which is empty. It returns ErrNoDriver without a driver, and a sentence
-// that says what to do when there is no such card.
-func Open(which string) (*Card, error) {
+// when which is empty; and says what it is. It returns ErrNoDriver without a driver, and a sentence
+// that says what to do when there is no such card, or when the driver hangs.
+func Open(which string) (*Card, probe.Identity, error) { return open(load, which) }
+
+// open gives up on a driver that hangs: a call into one cannot be interrupted, and
+// keeps its thread.
+func open(load func() (*nvml, error), which string) (*Card, probe.Identity, error) {
+	type opened struct {
+		card *Card
+		id   probe.Identity
+		err  error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		card, id, err := start(load, which)
+		done <- opened{card, id, err}
+	}()
+	late := time.NewTimer(openWithin)
+	defer late.Stop()
+	select {
+	case o := <-done:
+		return o.card, o.id, o.err
+	case <-late.C:
+		return nil, probe.Identity{}, probe.Silent(openWithin)
+	}
+}
+
+func start(load func() (*nvml, error), which string) (*Card, probe.Identity, error) {
 	lib, err := load()
 	if err != nil {
-		return nil, err
+		return nil, probe.Identity{}, err
 	}
 	if s := lib.initV2(); s != statusOK {
-		return nil, fmt.Errorf("start NVML: %s", s.explain())
+		return nil, probe.Identity{}, fmt.Errorf("start NVML: %s", s.explain())
 	}
 	c := &Card{lib: lib}
-	if err := c.find(which); err != nil {
-		lib.shutdown()
-		return nil, err
+	var id probe.Identity
+	if err = c.find(which); err == nil {
+		id, err = c.Identify()
 	}
-	return c, nil
+	if err != nil {
+		lib.shutdown()
+		return nil, probe.Identity{}, err
+	}
+	return c, id, nil
 }
 
 func (c *Card) find(which string) error {
@@ -63,8 +101,20 @@ func (c *Card) find(which string) error {
 	return nil
 }
 
-// Close ends the use of NVML.
-func (c *Card) Close() { c.lib.shutdown() }
+// Close ends the use of NVML; of one that hangs, for a few seconds.
+func (c *Card) Close() {
+	done := make(chan struct{})
+	go func() {
+		c.lib.shutdown()
+		close(done)
+	}()
+	late := time.NewTimer(closeWithin)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+	}
+}
 
 // Identify reads model, driver, UUID and total memory, anew at each call: a
 // driver that was replaced under a running agent shows here as an error or as

@@ -8,7 +8,9 @@
 package probe
 
 import (
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/oomfleet/oomfleet/allocator"
 	"github.com/oomfleet/oomfleet/proto"
@@ -77,4 +79,10 @@ type Sample struct {
 type Process struct {
 	PID  int
 	Used *proto.Bytes
+}
+
+// Silent is the error of a driver that hangs: what was asked of it for so long
+// has no answer.
+func Silent(within time.Duration) error {
+	return fmt.Errorf("the driver has not answered for %v: look at dmesg, and whether nvidia-smi answers; a card that hangs wants a reset or its machine a restart", within)
 }

@@ -18,15 +18,11 @@ import (
 // torch 2.11.0+cu130; elsewhere the boundary is another, and the suite says so.
 // PYTHON names the interpreter, python3 when it is not set.
 func TestRealProber(t *testing.T) {
-	card, err := gpu.Open("")
+	card, id, err := gpu.Open("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(card.Close)
-	id, err := card.Identify()
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Logf("%s, driver %s, %v", id.GPU, id.Driver, id.Total)
 	python := os.Getenv("PYTHON")
 	if python == "" {

@@ -178,13 +178,8 @@ func proberConfig(fleet *config.Fleet, f agentFlags) (child.Config, func(), erro
 		cfg.Command = append([]string{self, "internal", "simrunner"}, append(card.Flags(), f.simArgs...)...)
 		return cfg, func() {}, nil
 	}
-	card, err := gpu.Open(f.card)
+	card, id, err := gpu.Open(f.card)
 	if err != nil {
-		return cfg, nil, err
-	}
-	id, err := card.Identify()
-	if err != nil {
-		card.Close()
 		return cfg, nil, err
 	}
 	if cfg.Command, err = child.PythonCommand(f.python, f.workDir); err != nil {
