@@ -70,6 +70,10 @@ type source struct {
 // point is recorded and the program built again. Recordings that give none, a
 // stale program and recordings of two stacks leave nothing to guess from: every
 // point is recorded, once.
+//
+// Where no cell waits, a program is built all the same as soon as the design's
+// number of lengths is recorded: it answers what a person or a scheduler asks
+// of lengths that no matrix holds.
 func (f *family) arrange() {
 	points := f.points()
 	var recorded, open, uncovered []*point
@@ -99,8 +103,10 @@ func (f *family) arrange() {
 	case len(uncovered) > 0 && p.MadeFrom(digestsOf(inputs)):
 		record = uncovered[:1]
 	}
-	if needsBuild := p == nil || len(uncovered) > 0; len(open) > 0 && len(record) == 0 && needsBuild {
-		f.build = &Build{Family: f.key, ChunkSize: open[0].cell.ChunkSize, Inputs: inputs}
+	wanted := len(open) > 0 && len(record) == 0 && (p == nil || len(uncovered) > 0)
+	asked := len(open) == 0 && trusted && unbuilt(p, digestsOf(inputs)) && lengthsOf(recorded) >= designLengths
+	if wanted || asked {
+		f.build = &Build{Family: f.key, ChunkSize: points[0].cell.ChunkSize, Inputs: inputs}
 	}
 	for _, pt := range record {
 		pt.record = true
@@ -207,6 +213,21 @@ func (f *family) assign(pt *point, trusted bool, total proto.Bytes) {
 			m.place, m.decided = next, false
 		}
 	}
+}
+
+// unbuilt reports whether these recordings, sorted, may give a program where
+// there is none.
+func unbuilt(p *registry.Program, inputs []proto.Digest) bool {
+	return p == nil || p.NeedMore && p.Stale == "" && !p.MadeFrom(inputs)
+}
+
+// lengthsOf counts the lengths among the points.
+func lengthsOf(points []*point) int {
+	lengths := make(map[int]bool)
+	for _, pt := range points {
+		lengths[pt.cell.SeqLen] = true
+	}
+	return len(lengths)
 }
 
 // inputsOf are the recordings that a program is made from, the cheapest first.
