@@ -37,6 +37,7 @@ check: ## what CI runs: formatting, then `test`
 # build with the detector. Such processes write their reports beside each other,
 # whoever reads their output and however they end; a report fails the run. Hence
 # no result comes from the cache.
+race: TESTFLAGS = -timeout 60m # whole fleets, the detector in each of their processes
 race: ## every test, and each process that tests start, under the race detector; needs a C compiler
 	@reports=$$(mktemp -d); trap 'rm -rf "$$reports"' EXIT; code=0; \
 	CGO_ENABLED=1 GORACE="log_path=$$reports/race" go test -race -count=1 $(TESTFLAGS) ./... || code=$$?; \
