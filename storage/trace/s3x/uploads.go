@@ -17,6 +17,7 @@ import (
 func (d *Driver) Unfinished(ctx context.Context) iter.Seq2[trace.Upload, error] {
 	return func(yield func(trace.Upload, error) bool) {
 		var key, id string // where the last page ended
+		sized := 0
 		for {
 			page, err := d.core.ListMultipartUploads(ctx, d.config.Bucket, "", key, id, "", 0)
 			if err != nil {
@@ -24,7 +25,11 @@ func (d *Driver) Unfinished(ctx context.Context) iter.Seq2[trace.Upload, error] 
 				return
 			}
 			for _, u := range page.Uploads {
-				if !yield(trace.Upload{Key: u.Key, ID: u.UploadID, Size: proto.Bytes(u.Size), Begun: u.Initiated}, nil) {
+				upload := trace.Upload{Key: u.Key, ID: u.UploadID, Begun: u.Initiated}
+				if sized++; sized <= mostSized {
+					upload.Size = d.arrived(ctx, upload)
+				}
+				if !yield(upload, nil) {
 					return
 				}
 			}
@@ -33,6 +38,29 @@ func (d *Driver) Unfinished(ctx context.Context) iter.Seq2[trace.Upload, error] 
 			}
 			key, id = page.NextKeyMarker, page.NextUploadIDMarker
 		}
+	}
+}
+
+// mostSized is for how many uploads the store is asked how much of them it has:
+// each takes a request of its own.
+const mostSized = 256
+
+// arrived is how much of an upload has arrived, which a list of uploads does not
+// say. It is for people alone: 0 where the store does not tell, since the keys may
+// not list parts or the upload has ended meanwhile.
+func (d *Driver) arrived(ctx context.Context, u trace.Upload) (size proto.Bytes) {
+	for marker := 0; ; {
+		page, err := d.core.ListObjectParts(ctx, d.config.Bucket, u.Key, u.ID, marker, 0)
+		if err != nil {
+			return 0
+		}
+		for _, part := range page.ObjectParts {
+			size += proto.Bytes(part.Size)
+		}
+		if !page.IsTruncated || page.NextPartNumberMarker <= marker {
+			return size
+		}
+		marker = page.NextPartNumberMarker
 	}
 }
 
