@@ -144,6 +144,7 @@ func (c Config) client() (*minio.Core, *http.Transport, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	transport.DialContext = restless(transport.DialContext)
 	authorities, err := c.authorities()
 	if err != nil {
 		return nil, nil, err
