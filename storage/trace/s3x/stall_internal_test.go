@@ -43,7 +43,7 @@ func TestStalledStore(t *testing.T) {
 			go func() {
 				for range 10 {
 					<-time.After(stallAfter - time.Second) // the bubble's time
-					other.Write([]byte("x"))             //nolint:errcheck // it is read, or the test fails
+					other.Write([]byte("x"))               //nolint:errcheck // it is read, or the test fails
 				}
 			}()
 			_, err := io.ReadAll(conn)
@@ -58,7 +58,7 @@ func TestStalledStore(t *testing.T) {
 			go func() {
 				for range 10 {
 					<-time.After(stallAfter - time.Second) // the bubble's time
-					other.Read(make([]byte, 1))          //nolint:errcheck // it is written, or the test fails
+					other.Read(make([]byte, 1))            //nolint:errcheck // it is written, or the test fails
 				}
 			}()
 			for range 10 {
