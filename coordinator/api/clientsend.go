@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -135,15 +136,22 @@ func (c *Client) send(parent context.Context, base string, r request) (*http.Res
 		req.Header.Set(headerAtLeast, strconv.FormatUint(index, 10))
 	}
 	show(req, c.token)
+	// Which of the two comes first holds: an answer that has begun is not given up
+	// because a look at its server, which began before, ends behind it.
+	var said atomic.Bool
 	doubt := time.AfterFunc(silence, func() {
-		if !c.lives(ctx, base) {
+		if !c.lives(ctx, base) && said.CompareAndSwap(false, true) {
 			cancel(errSilent)
 		}
 	})
 	answer, err := c.http.Do(req)
+	silent := !said.CompareAndSwap(false, true)
 	doubt.Stop()
+	if err == nil && silent {
+		answer.Body.Close()
+		err = errSilent
+	}
 	if err != nil {
-		silent := errors.Is(context.Cause(ctx), errSilent)
 		cancel(nil)
 		switch {
 		case parent.Err() != nil:

@@ -22,6 +22,9 @@ type WatchOptions struct {
 	// Retry is how long to wait before a stream that broke is opened again; 0
 	// is 1 s.
 	Retry time.Duration
+	// Silence is for how long a stream may carry nothing, not even the coordinator's
+	// heartbeat, before it counts as broken; 0 is 1 min, four heartbeats.
+	Silence time.Duration
 }
 
 // maxEvent is the largest event that is read: a group's coefficients are some
@@ -73,15 +76,25 @@ func (c *Client) watchOnce(ctx context.Context, o WatchOptions, last *string, on
 	if len(o.Kinds) > 0 {
 		path += "?kinds=" + url.QueryEscape(strings.Join(o.Kinds, ","))
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	answer, err := c.do(ctx, request{method: http.MethodGet, path: path, accept: "text/event-stream", lastEvent: *last})
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
+	silence := or(o.Silence, time.Minute)
+	silent := time.AfterFunc(silence, cancel)
+	defer silent.Stop()
 	lines := bufio.NewScanner(answer.Body)
 	lines.Buffer(nil, maxEvent)
 	id := ""
-	for lines.Scan() {
+	for {
+		silent.Reset(silence)
+		if !lines.Scan() {
+			return lines.Err()
+		}
+		silent.Stop() // the watcher takes its time
 		name, value, _ := strings.Cut(lines.Text(), ": ")
 		switch name {
 		case "id":
@@ -107,5 +120,4 @@ func (c *Client) watchOnce(ctx context.Context, o WatchOptions, last *string, on
 			}
 		}
 	}
-	return lines.Err()
 }

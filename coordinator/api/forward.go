@@ -125,7 +125,10 @@ func (s *server) pass(w http.ResponseWriter, r *http.Request, base string) {
 		}
 	}
 	w.WriteHeader(answer.StatusCode)
-	io.Copy(w, answer.Body)
+	if _, err := io.Copy(w, answer.Body); err != nil {
+		s.Log.Warn("the leader's answer broke off", "leader", base, "error", err)
+		panic(http.ErrAbortHandler) // or it would end here as if it were whole
+	}
 }
 
 // badBody is the answer to a request whose body could not be read.

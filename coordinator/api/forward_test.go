@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/oomfleet/oomfleet/coordinator"
 	"github.com/oomfleet/oomfleet/coordinator/api"
@@ -154,6 +155,62 @@ func TestClientTriesNext(t *testing.T) {
 				t.Errorf("%d requests at the first server, %d at the leader", at2.Load(), at1.Load())
 			}
 		})
+	}
+}
+
+// TestAnswerThatBreaksOff: a leader's answer that ends too soon ends so at the
+// follower too, and is not taken for whole.
+func TestAnswerThatBreaksOff(t *testing.T) {
+	c := newCluster(t)
+	c.serve("n1", func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, `{"sweeps":[`)
+			http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		})
+	})
+	follower := c.serve("n2", nil)
+	answer, err := http.Get(follower.URL + "/v1/sweeps?consistent=true")
+	if err != nil {
+		return // it broke off before its beginning was read
+	}
+	defer answer.Body.Close()
+	if text, err := io.ReadAll(answer.Body); err == nil {
+		t.Errorf("%s: %q", answer.Status, text)
+	}
+}
+
+// TestLateAnswerIsTaken: an answer that has begun is read to its end, although the
+// look at its server that began meanwhile finds it silent.
+func TestLateAnswerIsTaken(t *testing.T) {
+	t.Parallel() // it takes the five seconds after which that look gives up
+	looked, gaveUp := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			close(looked)
+			<-r.Context().Done()
+			close(gaveUp)
+			return
+		}
+		<-looked
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"agents":`)
+		http.NewResponseController(w).Flush()
+		<-gaveUp
+		select {
+		case <-r.Context().Done():
+		case <-time.After(200 * time.Millisecond): // the client has had the time to give this up too
+		}
+		io.WriteString(w, `[]}`)
+	}))
+	t.Cleanup(server.Close)
+	client, err := api.NewClient(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Agents(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

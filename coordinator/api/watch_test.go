@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -141,6 +142,30 @@ func TestWatchGoesOnElsewhere(t *testing.T) {
 	})
 	if !errors.Is(err, errEnough) || !slices.Equal(names, []string{"a", "b"}) || hellos != 2 {
 		t.Errorf("%v, %d streams, %v", names, hellos, err)
+	}
+}
+
+// TestWatchLeavesASilentCoordinator: a stream that carries nothing, as of a
+// coordinator that is stopped, is opened at another one.
+func TestWatchLeavesASilentCoordinator(t *testing.T) {
+	stopped := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(stopped.Close)
+	c := newCluster(t)
+	c.watch = quick()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := c.client(stopped, c.serve("n1", nil)).Watch(ctx, api.WatchOptions{Retry: time.Millisecond, Silence: 100 * time.Millisecond}, func(e api.Event) error {
+		if e.Kind != api.EventHello {
+			t.Errorf("%+v", e)
+		}
+		return errEnough
+	})
+	if !errors.Is(err, errEnough) {
+		t.Errorf("it stayed with the one that is stopped: %v", err)
 	}
 }
 
