@@ -25,6 +25,7 @@ type rolloutMemo struct {
 	// incomparable are sweeps of which the comparison was refused.
 	incomparable map[proto.MatrixID]bool
 	bases        bases
+	expansions   expansions
 }
 
 // once reports whether this is said for the first time in this term.
@@ -88,7 +89,7 @@ func (d *duty) cover(ctx context.Context, order *registry.Sweep, n newcomer, all
 	var add *registry.AddSweep
 	var waits bool
 	err := d.guard(pieceRollout, "the matrix of "+string(order.ID), func() (err error) {
-		add, waits, err = due(view, order, n, all)
+		add, waits, err = d.rollout.expansions.due(view, order, n, all)
 		return err
 	})
 	switch {

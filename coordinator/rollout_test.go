@@ -389,11 +389,12 @@ func TestDue(t *testing.T) {
 	}
 	m := registry.New()
 	order := &registry.Sweep{ID: "o", Name: "nightly", Origin: proto.OriginMeasured, Source: standing("[64, 66]", "{on: new-stack}")}
+	x := &expansions{} // one for all: what it remembers changes nothing
 	ids := func(agents ...proto.AgentInfo) map[string][]proto.CellID {
 		out := map[string][]proto.CellID{}
 		all := newcomers(order.Origin, agents)
 		for _, n := range all {
-			add, _, err := due(m.View(), order, n, all)
+			add, _, err := x.due(m.View(), order, n, all)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -424,7 +425,7 @@ func TestDue(t *testing.T) {
 	}
 	if n := newcomers(order.Origin, []proto.AgentInfo{agent("a", newDriver, func(a *proto.AgentInfo) { a.Stack.GPU = "NVIDIA L4" })}); len(n) != 1 {
 		t.Fatalf("%v", n)
-	} else if add, _, err := due(m.View(), order, n[0], n); add != nil || err != nil {
+	} else if add, _, err := x.due(m.View(), order, n[0], n); add != nil || err != nil {
 		t.Errorf("another GPU than the target: %+v, %v", add, err)
 	}
 	for name, a := range map[string]proto.AgentInfo{
@@ -436,9 +437,14 @@ func TestDue(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+	waiting := newcomers(order.Origin, []proto.AgentInfo{agent("a", newDriver, nil)})
+	once, _ := x.of(order, waiting[0], waiting)
+	if again, err := x.of(order, waiting[0], waiting); err != nil || again != once {
+		t.Errorf("a stack that waits is expanded again: %v", err)
+	}
 	order.Source = strings.Replace(order.Source, "seq_len", "seqlen", 1)
 	n := newcomers(order.Origin, []proto.AgentInfo{agent("a", newDriver, nil)})
-	if _, _, err := due(m.View(), order, n[0], n); err == nil {
+	if _, _, err := x.due(m.View(), order, n[0], n); err == nil {
 		t.Error("a file that this build cannot read gave a sweep")
 	}
 }

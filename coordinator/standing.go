@@ -66,26 +66,52 @@ func runsOn(a, b proto.Stack) bool {
 	return a.GPU == b.GPU && a.Driver == b.Driver && a.CUDA == b.CUDA && a.Torch == b.Torch
 }
 
-// due is the sweep that a standing order asks for on a new stack; nil when the
-// order has nothing for that stack, or everything was asked for already: by
-// this order or by anybody, and also when that was cancelled. Which other agents
-// are there changes neither its cells nor its id. waits is whether that may
-// change without a new stack: cells are still in work.
-func due(v registry.View, order *registry.Sweep, n newcomer, all []newcomer) (add *registry.AddSweep, waits bool, err error) {
+// expansions are the matrices of standing orders, expanded for a stack. A stack that
+// waits, for the next day or for its cells, is looked at with every audit.
+type expansions struct{ known map[string]*matrix.Expansion }
+
+// mostExpansions is how many are remembered.
+const mostExpansions = 64
+
+// of is an order's matrix with the cells of one stack alone; they are none where
+// the order is about another GPU. Nobody may change it.
+func (x *expansions) of(order *registry.Sweep, n newcomer, all []newcomer) (*matrix.Expansion, error) {
 	options := matrix.Options{Set: order.Set}
-	if spec, err := matrix.Parse([]byte(order.Source), options); err == nil && spec.GPU != matrix.Installed && spec.GPU != n.stack.GPU {
-		return nil, false, nil
-	}
 	for _, other := range all {
 		if other.stack.GPU == n.stack.GPU { // the model may be `installed` too
 			options.Installed = append(options.Installed, other.stack)
 		}
 	}
-	e, err := matrix.Expand([]byte(order.Source), options)
+	key := fmt.Sprintf("%q %q %q %q %q", order.Source, order.Set, n.stack.GPU, n.stack.Driver, options.Installed)
+	if known := x.known[key]; known != nil {
+		return known, nil
+	}
+	e := &matrix.Expansion{}
+	spec, err := matrix.Parse([]byte(order.Source), options)
+	if err != nil || spec.GPU == matrix.Installed || spec.GPU == n.stack.GPU {
+		if e, err = matrix.Expand([]byte(order.Source), options); err != nil {
+			return nil, err
+		}
+	}
+	e.Cells = slices.DeleteFunc(e.Cells, func(c proto.Cell) bool { return c.GPU != n.stack.GPU || c.Driver != n.stack.Driver })
+	e.Rollout = nil // the sweep of one stack is no order itself
+	if x.known == nil || len(x.known) >= mostExpansions {
+		x.known = make(map[string]*matrix.Expansion)
+	}
+	x.known[key] = e
+	return e, nil
+}
+
+// due is the sweep that a standing order asks for on a new stack; nil when the
+// order has nothing for that stack, or everything was asked for already: by
+// this order or by anybody, and also when that was cancelled. Which other agents
+// are there changes neither its cells nor its id. waits is whether that may
+// change without a new stack: cells are still in work.
+func (x *expansions) due(v registry.View, order *registry.Sweep, n newcomer, all []newcomer) (add *registry.AddSweep, waits bool, err error) {
+	e, err := x.of(order, n, all)
 	if err != nil {
 		return nil, false, fmt.Errorf("expand the matrix of %s for driver %s: %w", order.ID, n.stack.Driver, err)
 	}
-	e.Cells = slices.DeleteFunc(e.Cells, func(c proto.Cell) bool { return c.GPU != n.stack.GPU || c.Driver != n.stack.Driver })
 	if len(e.Cells) == 0 {
 		return nil, false, nil
 	}
@@ -96,7 +122,6 @@ func due(v registry.View, order *registry.Sweep, n newcomer, all []newcomer) (ad
 	trigger := &proto.RolloutTrigger{Kind: proto.TriggerNewStack, Of: order.ID, Stack: &n.stack, Agent: n.agent}
 	add = &registry.AddSweep{Name: order.Name, Origin: order.Origin, Search: e.Search, Source: order.Source,
 		Set: append(slices.Clone(order.Set), "target.gpu="+n.stack.GPU, "axes.driver="+n.stack.Driver), Cells: e.Cells, Rollout: &proto.Rollout{Trigger: trigger}}
-	e.Rollout = nil // the sweep of one stack is no order itself
 	add.ID = matrixID(order.Origin, e)
 	return add, false, nil
 }
