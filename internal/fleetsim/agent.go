@@ -15,13 +15,18 @@ import (
 type agent struct {
 	*sim
 	id    proto.AgentID
-	stack proto.Stack // that of the pool that it pulls from
+	stack proto.Stack // that it has now; it pulls from its pool
+	home  proto.Stack // that it has but for a while
 	// life numbers the processes: what an earlier one began ends with it.
 	life int
 	// frozen is until when the process stands still.
 	frozen time.Duration
 	idle   bool
 	held   *message
+	// running is the task that it runs now; nil between runs.
+	running *proto.Task
+	presence
+	drain
 	// outbox outlives the process, reported does not.
 	outbox   []*parcel
 	reported map[run]bool
@@ -42,7 +47,7 @@ type parcel struct {
 }
 
 func newAgent(s *sim, number int, stack proto.Stack) *agent {
-	return &agent{sim: s, id: proto.AgentID(fmt.Sprintf("gpu-%d", number)), stack: stack, reported: make(map[run]bool)}
+	return &agent{sim: s, id: proto.AgentID(fmt.Sprintf("gpu-%d", number)), stack: stack, home: stack, reported: make(map[run]bool), presence: presence{down: true, seen: -announced}}
 }
 
 // later goes on in a while, if this process is still there and not frozen.
@@ -70,6 +75,10 @@ func (a *agent) nudge() {
 // next brings home what is left, then takes a task.
 func (a *agent) next() {
 	a.held = nil
+	if a.draining() {
+		a.leave(nil)
+		return
+	}
 	if len(a.outbox) > 0 {
 		a.deliver(a.outbox[0], nil)
 		return
@@ -116,11 +125,17 @@ func (a *agent) renew(m *message) {
 // work runs a task.
 func (a *agent) work(m *message) {
 	took := a.dice.between("run", 2*time.Second, 15*time.Second)
+	a.running = &m.task
+	delete(a.check.ended, ended{a.id, run{m.task.ID, m.task.Fence}})
 	if a.trouble.hits(a.now, FaultPause, 25) {
-		a.frozen = a.now + a.dice.between("pause", lease/2, 4*lease)
+		a.frozen, a.seen = a.now+a.dice.between("pause", lease/2, 4*lease), a.now
 		a.noteTask(m.task, "%s stands still until %s", a.id, a.frozen.Round(time.Second))
 	}
 	a.later(took, func() {
+		if a.running != &m.task {
+			return // it was ended
+		}
+		a.running = nil
 		p := a.finish(m.task, took)
 		a.outbox = append(a.outbox, p)
 		a.noteTask(m.task, "%s ran %s: %s", a.id, m.task.ID, p.result.Outcome)
@@ -181,8 +196,31 @@ func (a *agent) deliver(p *parcel, m *message) {
 // crash ends the process; another starts a while later.
 func (a *agent) crash() {
 	a.note("%s dies", a.id)
+	if !a.down && a.frozen <= a.now {
+		a.seen = a.now
+	}
+	a.ends()
+}
+
+// ends is the end of the process, whatever ended it; another starts a while later.
+func (a *agent) ends() {
 	a.life++
-	a.idle, a.held, a.frozen = false, nil, 0
+	a.idle, a.held, a.running, a.frozen, a.down, a.by = false, nil, nil, 0, true, 0
 	a.reported = make(map[run]bool)
-	a.later(a.dice.between("restart", 2*time.Second, 40*time.Second), a.next)
+	a.later(a.dice.between("restart", 2*time.Second, 40*time.Second), a.begin)
+}
+
+// begin is the start of a process.
+func (a *agent) begin() {
+	a.down = false
+	a.next()
+}
+
+// moves brings the agent back with another driver.
+func (a *agent) moves(to proto.Stack) {
+	if a.stack != to {
+		a.note("%s gets driver %s", a.id, to.Driver)
+		a.crash()
+		a.stack = to
+	}
 }

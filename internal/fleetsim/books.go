@@ -2,6 +2,7 @@ package fleetsim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
@@ -31,7 +32,7 @@ func aimOf(t proto.Task) aim { return aim{t.CellID, t.Kind, t.Quota} }
 func (c *checker) issues(t proto.Task, before registry.View) {
 	rec := before.Records[registry.Key{Origin: t.Origin, Cell: t.CellID}]
 	switch {
-	case rec == nil || rec.Settled != nil:
+	case rec == nil || rec.Settled != nil && !repeated(before, rec, t):
 		c.fail("vain", fmt.Sprintf("task %s is issued for a cell that is not in work", t.ID))
 	case c.asked(aimOf(t)):
 		c.fail("vain", fmt.Sprintf("task %s asks for what another one asks for: %s at %s", t.ID, t.Kind, t.Quota))
@@ -40,6 +41,11 @@ func (c *checker) issues(t proto.Task, before registry.View) {
 	}
 	c.open[run{t.ID, t.Fence}] = t
 	c.books.issued[run{t.ID, t.Fence}] = t
+}
+
+// repeated reports whether a task is a recording that a sweep wants to have repeated.
+func repeated(v registry.View, rec *registry.Record, t proto.Task) bool {
+	return t.Kind == proto.TaskRecord && slices.ContainsFunc(rec.Sweeps, func(id proto.MatrixID) bool { return v.Sweeps[id].Missing(rec) > 0 })
 }
 
 func (c *checker) asked(a aim) bool {

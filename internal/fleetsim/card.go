@@ -21,7 +21,7 @@ func (a *agent) finish(task proto.Task, took time.Duration) *parcel {
 	e := a.observe(task, p)
 	e.Seconds = took.Seconds()
 	p.result = proto.Result{Task: task.ID, Protocol: proto.Version, Fence: task.Fence, CellID: task.CellID, Origin: task.Origin, Kind: task.Kind,
-		Quota: task.Quota, Agent: a.id, Stack: stack, Card: proto.Card{UUID: "GPU-" + string(a.id), Total: cardTotal}, Evidence: e}
+		Quota: task.Quota, Agent: a.id, Stack: stack, Card: a.card(), Evidence: e}
 	p.result.Outcome, p.result.Why = outcome.Classify(outcome.Run{Task: task, Stack: stack, Evidence: e})
 	if a.cfg.mutation == believed && p.result.Outcome == proto.OutcomeCrowded {
 		p.result.Outcome = proto.OutcomeOOMQuota
@@ -62,46 +62,46 @@ func (a *agent) observe(task proto.Task, p *parcel) proto.Evidence {
 	if a.trouble.hits(a.now, FaultNeighbour, 80) {
 		a.check.disturb(task, "neighbour")
 		if a.dice.chance("neighbour refuses", 70) {
-			return refusedByNeighbour(result)
+			return t.refusedByNeighbour(result)
 		}
-		e := evidence(task, result)
+		e := t.evidence(task, result)
 		e.Neighbours, e.NeighbourMoved = 1, 2*proto.GiB
 		return e
 	}
-	return evidence(task, result)
+	return t.evidence(task, result)
 }
 
 // evidence is that of a run which nobody disturbed.
-func evidence(task proto.Task, result allocator.ReplayResult) proto.Evidence {
-	e := proto.Evidence{Phase: "forward", Meters: metersOf(result)}
+func (t *truth) evidence(task proto.Task, result allocator.ReplayResult) proto.Evidence {
+	e := proto.Evidence{Phase: "forward", Meters: t.metersOf(result)}
 	if !result.OOM {
 		finite, code := true, 0
 		e.Phase, e.OutputFinite, e.ExitCode = "done", &finite, &code
 		return e
 	}
 	e.Exception = "OutOfMemoryError"
-	limit, free := task.Quota, cardTotal-outside-proto.Bytes(result.Reserved)
+	limit, free := task.Quota, cardTotal-t.beside-proto.Bytes(result.Reserved)
 	if task.Cell.QuotaKind != proto.QuotaAllocator && task.Quota > 0 {
-		limit, free = 0, max(0, task.Quota-outside-proto.Bytes(result.Reserved))
+		limit, free = 0, max(0, task.Quota-t.beside-proto.Bytes(result.Reserved))
 	}
-	e.Message = refusal(result, free, limit)
+	e.Message = t.refusal(result, free, limit)
 	return e
 }
 
 // refusedByNeighbour is a run that another process left no room on the card.
-func refusedByNeighbour(result allocator.ReplayResult) proto.Evidence {
+func (t *truth) refusedByNeighbour(result allocator.ReplayResult) proto.Evidence {
 	result.Reserved, result.Allocated = result.PeakReserved/2, min(result.Allocated, result.PeakReserved/2)
 	result.Tried = 64 << 20
-	return proto.Evidence{Phase: "forward", Exception: "OutOfMemoryError", Message: refusal(result, 2*proto.MiB, 0), Meters: metersOf(result),
+	return proto.Evidence{Phase: "forward", Exception: "OutOfMemoryError", Message: t.refusal(result, 2*proto.MiB, 0), Meters: t.metersOf(result),
 		Neighbours: 1, NeighbourMoved: 30 * proto.GiB}
 }
 
 // refusal is an out-of-memory text of torch's form.
-func refusal(result allocator.ReplayResult, free, allowed proto.Bytes) string {
+func (t *truth) refusal(result allocator.ReplayResult, free, allowed proto.Bytes) string {
 	mib := func(b proto.Bytes) string { return fmt.Sprintf("%.2f MiB", float64(b)/float64(proto.MiB)) }
 	reserved, allocated := proto.Bytes(result.Reserved), proto.Bytes(result.Allocated)
 	text := fmt.Sprintf("CUDA out of memory. Tried to allocate %s. GPU 0 has a total capacity of 40.00 GiB of which %s is free. "+
-		"Including non-PyTorch memory, this process has %s memory in use. ", mib(proto.Bytes(result.Tried)), mib(free), mib(reserved+outside))
+		"Including non-PyTorch memory, this process has %s memory in use. ", mib(proto.Bytes(result.Tried)), mib(free), mib(reserved+t.beside))
 	if allowed > 0 {
 		text += mib(allowed) + " allowed; "
 	}
@@ -109,9 +109,9 @@ func refusal(result allocator.ReplayResult, free, allowed proto.Bytes) string {
 		mib(allocated), mib(reserved-allocated))
 }
 
-func metersOf(result allocator.ReplayResult) proto.Meters {
+func (t *truth) metersOf(result allocator.ReplayResult) proto.Meters {
 	peak, reserved := proto.Bytes(result.PeakAllocated), proto.Bytes(result.PeakReserved)
-	process, total, context := reserved+outside, cardTotal, outside
+	process, total, context := reserved+t.beside, cardTotal, t.beside
 	retries := int64(result.Retries)
 	return proto.Meters{PeakAllocated: &peak, PeakReserved: &reserved, ProcessPeak: &process, Context: &context, DeviceTotal: &total, NumAllocRetries: &retries}
 }

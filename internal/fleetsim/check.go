@@ -40,6 +40,11 @@ type checker struct {
 	accepted  int
 	first     *Violation
 	books     books
+	rollouts  rollouts
+	// ended are runs that were ended with their agents.
+	ended map[ended]bool
+	// restored is the entry at which a backup took the registry's place last.
+	restored uint64
 }
 
 // aim is what a run was asked for.
@@ -51,7 +56,7 @@ type aim struct {
 
 func newChecker(s *sim) *checker {
 	return &checker{sim: s, open: make(map[run]proto.Task), counted: make(map[run]int), settled: make(map[registry.Key]uint64),
-		disturbed: make(map[run]string), outside: make(map[aim]bool), cancelled: make(map[proto.MatrixID]bool), books: newBooks()}
+		disturbed: make(map[run]string), outside: make(map[aim]bool), cancelled: make(map[proto.MatrixID]bool), books: newBooks(), rollouts: newRollouts(), ended: make(map[ended]bool)}
 }
 
 // fail notes the first violation; the history ends there.
@@ -70,7 +75,10 @@ func (c *checker) disturb(task proto.Task, how string) {
 // committed checks one entry; before and after are the leader's state.
 func (c *checker) committed(before, after registry.View, p *proposal) {
 	switch cmd := p.cmd; {
+	case cmd.SetVerdict != nil:
+		c.judges(cmd.SetVerdict, p)
 	case cmd.AddSweep != nil:
+		c.triggers(cmd.AddSweep, p.reply, after)
 		for _, cell := range cmd.AddSweep.Cells {
 			key := registry.Key{Origin: cmd.AddSweep.Origin, Cell: cell.ID()}
 			if rec := after.Records[key]; rec != nil && rec.Settled == nil {
@@ -117,6 +125,9 @@ func (c *checker) took(r proto.Result, reply registry.Reply) {
 		return
 	}
 	delete(c.open, this)
+	if c.ended[ended{r.Agent, this}] {
+		c.fail("drained", fmt.Sprintf("%s of %s by %s counts, whose run was ended with the agent", r.Outcome, r.Task, r.Agent))
+	}
 	if r.Stack.Pool(r.Origin) != task.Pool() {
 		c.fail("foreign", fmt.Sprintf("the result of %s is of an agent with driver %s and was taken", r.Task, r.Stack.Driver))
 	}

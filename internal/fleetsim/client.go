@@ -82,10 +82,14 @@ func (c queueClient) ReportsPending(context.Context) (n int, err error) {
 	return n, err
 }
 
-// Tell is heard by nobody: simulated agents run to the end, and come late.
-func (c queueClient) Tell(context.Context, proto.Pool, proto.Control) error { return nil }
+func (c queueClient) Tell(_ context.Context, pool proto.Pool, said proto.Control) error {
+	return c.call(func() { c.node.queue.tell(pool, said) })
+}
 
-func (c queueClient) Agents(context.Context) ([]proto.AgentInfo, error) { return nil, nil }
+func (c queueClient) Agents(context.Context) (list []proto.AgentInfo, err error) {
+	err = c.call(func() { list = c.node.queue.present() })
+	return list, err
+}
 
 // NextReport waits until there is a report and this node is the one to take it.
 func (c queueClient) NextReport(context.Context) (queue.Report, error) {

@@ -39,8 +39,10 @@ type entry struct {
 
 // proposal is a command on its way into the log.
 type proposal struct {
-	from  *node
-	cmd   registry.Command
+	from *node
+	cmd  registry.Command
+	// seen is what its node knew when it was made.
+	seen  registry.View
 	reply registry.Reply
 	err   error
 	// landed: it is in the log, or will never be. believed: its answer comes
@@ -78,19 +80,24 @@ func newCluster(s *sim, nodes int) (*cluster, error) {
 // boot starts the node's process: what only its memory held is gone.
 func (n *node) boot() error {
 	service, err := coordinator.New(coordinator.Config{Pause: 1, ReplayWorkers: 2, TasksPerPool: n.window},
-		coordinator.Deps{Registry: n, Queue: queueClient{n}, Traces: storeClient{n.sim}})
+		coordinator.Deps{Registry: n, Queue: queueClient{n}, Traces: storeClient{n.sim}, Now: n.today})
 	n.service = service
 	return err
 }
 
 // Propose implements coordinator.Registry, for the processes of this node.
 func (n *node) Propose(ctx context.Context, cmd registry.Command) (registry.Reply, error) {
-	p := &proposal{from: n, cmd: cmd}
+	p := &proposal{from: n, cmd: cmd, seen: n.View()}
 	err := n.await(func(done func()) { n.send(p, done) })
 	if err != nil {
 		return registry.Reply{}, err
 	}
 	return p.reply, p.err
+}
+
+// clock is what the machine believes the time to be.
+func (n *node) clock() time.Time {
+	return time.Unix(1_700_000_000, 0).Add(n.now + n.wall + n.skew)
 }
 
 // send takes a proposal to the log and its answer back.
@@ -142,12 +149,15 @@ func (c *cluster) commit(p *proposal) {
 		return
 	}
 	leader := c.leader
-	c.log = append(c.log, entry{cmd: cmd, at: time.Unix(1_700_000_000, 0).Add(c.now + leader.skew)})
+	c.log = append(c.log, entry{cmd: cmd, at: leader.clock()})
 	index := uint64(len(c.log))
 	before := leader.machine.View()
 	p.reply = leader.apply(index)
 	c.note("entry %d by node %d: %s%s", index, leader.id, nameOfCommand(p.cmd), outcomeOfReply(p.reply))
 	c.check.committed(before, leader.machine.View(), p)
+	if c.cfg.mutation == twice && leader.id != 0 {
+		c.triggerAgain(p)
+	}
 	leader.wake()
 	for _, other := range c.nodes {
 		if other != leader {

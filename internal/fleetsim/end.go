@@ -17,7 +17,7 @@ type ending map[registry.Key]*registry.Record
 // checkEnd lets stragglers come in, then looks at everything once more.
 func (s *sim) checkEnd() {
 	accepted := s.check.accepted
-	for until := s.now + drain; s.check.first == nil && s.now < until && !s.drained() && s.step(); {
+	for until := s.now + stragglers; s.check.first == nil && s.now < until && !s.drained() && s.step(); {
 		continue
 	}
 	for until := s.now + aftermath; s.check.first == nil && s.now < until && s.step(); {
@@ -132,9 +132,10 @@ func (t *town) checkSame(alone, disturbed ending) *Violation {
 			// Nobody probed it: what it was predicted from decides.
 		case a.State != b.State:
 			return differ("it ends in two ways")
+		case a.Boundary.Boundary == b.Boundary.Boundary && (vague || reflect.DeepEqual(a.Boundary, b.Boundary)):
 		case (bending || vague) && len(tr.edges()) > 1:
 			// A search, or a misled prediction, may end at any edge.
-		case a.Boundary.Boundary != b.Boundary.Boundary, !vague && !reflect.DeepEqual(a.Boundary, b.Boundary):
+		default:
 			return differ("two boundaries")
 		}
 	}

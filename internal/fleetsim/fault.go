@@ -18,7 +18,7 @@ const (
 	FaultNeighbour Fault = "neighbour" // another process takes the card's memory during a run
 	FaultRun       Fault = "run"       // a run is killed, hangs, runs out outside the allocator, or the host's memory ends
 	FaultGPU       Fault = "gpu"       // a card is lost for a while
-	FaultStack     Fault = "stack"     // an agent serves tasks on another driver than theirs
+	FaultStack     Fault = "stack"     // an agent serves tasks on another driver than theirs, or comes back with another
 	FaultDouble    Fault = "double"    // the queue delivers a task to two agents, a report twice
 	FaultOrder     Fault = "order"     // the queue delivers in any order
 	FaultAck       Fault = "ack"       // an ack is lost, or comes late
@@ -31,13 +31,14 @@ const (
 	FaultUncertain Fault = "uncertain" // a proposal's answer is lost
 	FaultClock     Fault = "clock"     // the coordinators' clocks jump
 	FaultSnapshot  Fault = "snapshot"  // a replica's state goes through a snapshot
+	FaultDrain     Fault = "drain"     // an agent is asked to end, in a run or a delivery
 	FaultForeign   Fault = "foreign"   // a result that nobody's run gave: of an unknown cell, or with something wrong in it
 )
 
 // Faults lists all.
 func Faults() []Fault {
 	return []Fault{FaultCrash, FaultPause, FaultNeighbour, FaultRun, FaultGPU, FaultStack, FaultDouble, FaultOrder, FaultAck, FaultQueue,
-		FaultStream, FaultStore, FaultSlow, FaultLeader, FaultNode, FaultUncertain, FaultClock, FaultSnapshot, FaultForeign}
+		FaultStream, FaultStore, FaultSlow, FaultLeader, FaultNode, FaultUncertain, FaultClock, FaultSnapshot, FaultForeign, FaultDrain}
 }
 
 // ParseFaults reads a list, comma separated: "all", "none", or names.

@@ -35,11 +35,11 @@ func TestEvidence(t *testing.T) {
 				task.Kind = proto.TaskRecord
 			}
 			result := tr.run(c.quota, 0, nil)
-			got, why := outcome.Classify(outcome.Run{Task: task, Stack: proto.Stack{GPU: gpuName, Driver: "1"}, Evidence: evidence(task, result)})
+			got, why := outcome.Classify(outcome.Run{Task: task, Stack: proto.Stack{GPU: gpuName, Driver: "1"}, Evidence: tr.evidence(task, result)})
 			if got.Verdict() != c.want {
 				t.Errorf("%s quota, %s at %s: %s (%s)", kind, c.name, c.quota, got, why)
 			}
-			got, why = outcome.Classify(outcome.Run{Task: task, Stack: proto.Stack{GPU: gpuName, Driver: "1"}, Evidence: refusedByNeighbour(result)})
+			got, why = outcome.Classify(outcome.Run{Task: task, Stack: proto.Stack{GPU: gpuName, Driver: "1"}, Evidence: tr.refusedByNeighbour(result)})
 			if got != proto.OutcomeCrowded {
 				t.Errorf("%s quota, %s, beside a neighbour: %s (%s)", kind, c.name, got, why)
 			}

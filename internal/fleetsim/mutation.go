@@ -2,6 +2,7 @@ package fleetsim
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/oomfleet/oomfleet/proto"
@@ -31,6 +32,12 @@ const (
 	again mutation = "a decided quota is probed again"
 	// skipped: one replica leaves out an entry.
 	skipped mutation = "a replica skips an entry"
+	// twice: another leader than the first submits a triggered sweep under a name of its own.
+	twice mutation = "a standing order is triggered twice"
+	// unbounded: leaders forget what an order has started today.
+	unbounded mutation = "max_per_day is not held"
+	// drainedCounts: an agent that is drained reports the run that it ended.
+	drainedCounts mutation = "a drained run is counted"
 )
 
 // mutate is the command as a node with the planted bug applies it.
@@ -102,6 +109,26 @@ func invent(tasks []proto.Task) []proto.Task {
 		out[i].Fence++
 	}
 	return out
+}
+
+// today is the coordinator's clock; with the planted bug all it looks back at is
+// days ago.
+func (n *node) today() time.Time {
+	if n.cfg.mutation == unbounded {
+		return n.clock().Add(10 * night)
+	}
+	return n.clock()
+}
+
+// triggerAgain submits a triggered sweep under another name.
+func (c *cluster) triggerAgain(p *proposal) {
+	add := p.cmd.AddSweep
+	if add == nil || !p.reply.Accepted || add.Rollout == nil || add.Rollout.Trigger == nil || add.Rollout.Trigger.Kind != proto.TriggerNewStack || strings.HasSuffix(string(add.ID), "-again") {
+		return
+	}
+	own := *add
+	own.ID += "-again"
+	c.commit(&proposal{from: p.from, cmd: registry.Command{Version: p.cmd.Version, AddSweep: &own}})
 }
 
 // splitBrain commits on a node that does not lead.

@@ -24,7 +24,10 @@ func TestPlantedBugs(t *testing.T) {
 		{uncommitted, 40, "unissued"},
 		{unprobed, 20, "unproven truth"},
 		{again, 20, "vain"},
-		{skipped, 20, "replica counts fence vain"},
+		{skipped, 20, "replica counts fence vain lost"},
+		{twice, 20, "rollout"},
+		{unbounded, 20, "rollout"},
+		{drainedCounts, 20, "drained"},
 	} {
 		t.Run(string(bug.mutation), func(t *testing.T) {
 			for seed := range uint64(bug.seeds) {

@@ -27,6 +27,11 @@ type sim struct {
 	story   *story
 	// waylaid are the sweeps that wait for a settlement of theirs; see sweep.ambush.
 	waylaid []sweep
+	size    size
+	// nights is how many sweeps the order had started when the last night passed,
+	// wall by how much the machines' clocks have gone on.
+	nights int
+	wall   time.Duration
 }
 
 // size is how large a fleet is.
@@ -36,7 +41,7 @@ type size struct {
 }
 
 func newSim(ctx context.Context, cfg Config, t *town, z size) (*sim, error) {
-	s := &sim{kernel: newKernel(ctx), cfg: cfg, dice: newDice(cfg.Seed), town: t, store: newStore(), story: &story{on: cfg.Story}}
+	s := &sim{kernel: newKernel(ctx), cfg: cfg, dice: newDice(cfg.Seed), town: t, store: newStore(), story: &story{on: cfg.Story}, size: z}
 	s.check = newChecker(s)
 	s.trouble = drawTrouble(s.dice, cfg.Faults)
 	if len(cfg.Faults) == 0 {
@@ -68,7 +73,7 @@ func (s *sim) latency(of string, lo, hi time.Duration) time.Duration {
 func (s *sim) begin() {
 	s.cluster.elect(s.cluster.nodes[0])
 	for _, a := range s.agents {
-		a.later(s.dice.between("start", 0, time.Second), a.next)
+		a.later(s.dice.between("start", 0, time.Second), a.begin)
 	}
 	for _, sw := range s.town.sweeps {
 		if sw.ambush {
@@ -79,6 +84,12 @@ func (s *sim) begin() {
 		s.after(sw.at, func() { s.submit(registry.Command{AddSweep: &sw.AddSweep}) })
 		if sw.cancelled > 0 {
 			s.after(sw.cancelled, func() { s.cancel(sw.ID) })
+		}
+	}
+	if o := s.town.order; o != nil {
+		s.after(2*time.Second, s.submitOrder)
+		for _, c := range o.arrivals {
+			s.after(c.at, func() { s.arrive(c) })
 		}
 	}
 	s.plague()
@@ -141,8 +152,15 @@ func (s *sim) plague() {
 	}
 	anyone := func() *agent { return one(s.dice.of("anyone"), s.agents...) }
 	at(FaultCrash, 40*time.Second, func() { anyone().crash() })
-	at(FaultGPU, 60*time.Second, func() { anyone().lost = s.now + s.dice.between("lost", 10*time.Second, time.Minute) })
-	at(FaultStack, 90*time.Second, func() { anyone().wrong = s.now + s.dice.between("wrong", 5*time.Second, 20*time.Second) })
+	at(FaultGPU, 60*time.Second, func() { a := anyone(); a.lost = max(a.lost, s.now+s.dice.between("lost", 10*time.Second, time.Minute)) })
+	at(FaultStack, 90*time.Second, func() {
+		if a := anyone(); s.dice.chance("strays", 50) {
+			s.strays(a)
+		} else {
+			a.wrong = s.now + s.dice.between("wrong", 5*time.Second, 20*time.Second)
+		}
+	})
+	at(FaultDrain, 60*time.Second, func() { s.drain(anyone()) })
 	at(FaultQueue, 60*time.Second, func() {
 		s.queue.down = true
 		s.after(s.dice.between("queue down", time.Second, 40*time.Second), func() { s.queue.down = false; s.queue.wakeIntake() })
@@ -181,8 +199,8 @@ func (s *sim) plague() {
 const (
 	// patience is within which time all must have settled, after the last fault.
 	patience = time.Hour
-	// drain is how long stragglers are waited for at the end.
-	drain = 5 * time.Minute
+	// stragglers is how long late results are waited for at the end.
+	stragglers = 5 * time.Minute
 	// aftermath is for what the leader still does once all is settled: fits.
 	aftermath = 30 * time.Second
 	// most bounds the events of a history: beyond, it turns in circles.
@@ -197,6 +215,9 @@ func (s *sim) play() {
 		if s.fired > most || s.now > s.trouble.until+patience {
 			s.check.fail("lost", s.unsettled())
 			break
+		}
+		if s.now >= s.trouble.until && s.waitsForDay() {
+			s.pass()
 		}
 		if s.now < s.trouble.until || !s.allSettled() {
 			continue
@@ -248,11 +269,28 @@ func (s *sim) allSettled() bool {
 		}
 	}
 	for _, key := range s.town.keys {
-		if v.Records[key].Settled == nil {
+		if rec := v.Records[key]; rec == nil || rec.Settled == nil {
 			return false
 		}
 	}
-	return true
+	return s.missing(v) == ""
+}
+
+// pass lets a night go by in which nothing happens.
+func (s *sim) pass() {
+	s.note("a night passes")
+	s.nights, s.wall = len(s.check.rollouts.started), s.wall+night
+}
+
+// drain asks an agent to end: through a coordinator, or as its machine does.
+func (s *sim) drain(a *agent) {
+	within := s.dice.between("drain", time.Second, 20*time.Second)
+	n := s.cluster.leader
+	if n == nil || s.dice.chance("drain", 30) {
+		a.drainWithin(within)
+		return
+	}
+	s.start(s.root, func() { _, _ = n.service.Drain(s.root, a.id, within) }, func() {}) // whoever is not told goes on
 }
 
 // givenUp are the cells that failed for what came in between.
@@ -281,5 +319,8 @@ func (s *sim) unsettled() string {
 		}
 	}
 	slices.Sort(names)
+	if what := s.missing(v); what != "" {
+		names = append(names, what)
+	}
 	return fmt.Sprintf("%d cells have not settled %s after the last fault: %v", len(names), (s.now - s.trouble.until).Round(time.Second), names)
 }

@@ -121,6 +121,15 @@ func (q *stream) extend(m *message) {
 	}
 }
 
+// release gives a task to others at once; its lease ends where the queue does not
+// answer.
+func (q *stream) release(m *message) {
+	if !q.down && slices.Contains(q.tasks, m) {
+		m.rests = q.now
+		q.wakeAgents()
+	}
+}
+
 // ack removes a task, whoever asks; it reports whether the queue answered.
 func (q *stream) ack(m *message) bool {
 	if q.down || q.trouble.hits(q.now, FaultAck, 80) {

@@ -17,6 +17,8 @@ type town struct {
 	keys   []registry.Key // sorted
 	// stacks are those that the cells need agents of.
 	stacks []proto.Stack
+	// order is the town's standing order; nil for none.
+	order *order
 }
 
 // sweep is one submission and when it comes.
@@ -46,6 +48,10 @@ func drawTown(d *dice, most int) *town {
 	r := d.of("town")
 	t := &town{truths: make(map[registry.Key]*truth)}
 	w := drawWorkload(r)
+	ordered, all := d.of("ordered").IntN(3) == 0, most
+	if ordered {
+		most = max(1, most/3)
+	}
 	cells := drawCells(r, most)
 	for _, c := range cells {
 		stack := proto.Stack{GPU: c.GPU, Driver: c.Driver, CUDA: cudaName, Torch: torchVer}
@@ -65,6 +71,9 @@ func drawTown(d *dice, most int) *town {
 	}
 	slices.SortFunc(t.keys, registry.Key.Compare)
 	t.drawSweeps(r, cells)
+	if ordered {
+		t.drawOrder(d, w, points, all-len(cells))
+	}
 	return t
 }
 

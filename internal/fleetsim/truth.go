@@ -11,7 +11,8 @@ import (
 const (
 	// cardTotal is the memory of every simulated card.
 	cardTotal = 40 * proto.GiB
-	// outside is what a run holds on the card beside the allocator's bytes.
+	// outside is what a run holds on the card beside the allocator's bytes, on the
+	// oldest drivers.
 	outside = 600 * proto.MiB
 	// orders is how many ways a run of a deviateOrder cell may go.
 	orders = 3
@@ -48,13 +49,15 @@ type truth struct {
 	recorded, capped []*allocator.Program
 	// live is what the program itself holds at most: less is never enough, but for
 	// a page of an expandable segment.
-	live       proto.Bytes
+	live proto.Bytes
+	// beside is what a run holds on the card outside the allocator.
+	beside     proto.Bytes
 	known      map[proto.Bytes]bool // passes, remembered
 	floor, top proto.Bytes          // below floor all fail, from top on all pass
 }
 
 func newTruth(r *rand.Rand, w workload, cell proto.Cell, d deviation) *truth {
-	t := &truth{cell: cell, deviates: d, live: w.live(cell.SeqLen, cell.Batch), known: make(map[proto.Bytes]bool)}
+	t := &truth{cell: cell, deviates: d, beside: outside, live: w.live(cell.SeqLen, cell.Batch), known: make(map[proto.Bytes]bool)}
 	var err error
 	if t.settings, err = allocator.SettingsFromEnv(cell.AllocatorEnv()); err != nil {
 		t.settings = allocator.Settings{} // another backend: nobody can replay it, it runs all the same
@@ -87,13 +90,13 @@ func newTruth(r *rand.Rand, w workload, cell proto.Cell, d deviation) *truth {
 
 // limit is what a quota leaves the allocator; 0 is no quota.
 func (t *truth) limit(quota proto.Bytes) allocator.Limit {
-	l := allocator.Limit{Device: int64(cardTotal - outside)}
+	l := allocator.Limit{Device: int64(cardTotal - t.beside)}
 	switch {
 	case quota == 0:
 	case t.cell.QuotaKind == proto.QuotaAllocator:
 		l.Cap = int64(quota)
 	default:
-		l.Device = max(1, int64(min(quota, cardTotal)-outside))
+		l.Device = max(1, int64(min(quota, cardTotal)-t.beside))
 	}
 	return l
 }
@@ -167,7 +170,7 @@ func (t *truth) span() {
 		free := p.Replay(t.settings, allocator.ReplayOptions{})
 		beside := proto.Bytes(0)
 		if t.cell.QuotaKind != proto.QuotaAllocator {
-			beside = outside
+			beside = t.beside
 		}
 		t.floor = (t.live + beside - t.bytes - 24*proto.MiB).RoundDown(t.cell.Step)
 		reserved := proto.Bytes(free.PeakReserved)
