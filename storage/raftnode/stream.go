@@ -65,12 +65,15 @@ func (a address) String() string  { return string(a) }
 // Addr is what this server calls itself among the others.
 func (s *stream) Addr() net.Addr { return s.advertised }
 
-// Accept waits for the next connection of another server.
+// Accept waits for the next connection of another server. One that does not say
+// anything, or shows no certificate, ends by itself: raft reads from each for as
+// long as it is open, and servers speak as soon as they have dialed.
 func (s *stream) Accept() (net.Conn, error) {
 	conn, err := s.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
+	_ = conn.SetDeadline(time.Now().Add(ioTimeout)) // on a connection that has ended already its reader sees that
 	if s.accept != nil {
 		conn = tls.Server(conn, s.accept)
 	}
@@ -136,6 +139,7 @@ func (c *trackedConn) Read(p []byte) (int, error) {
 	}
 	c.fresh = false
 	if p[0] != askByte {
+		_ = c.Conn.SetDeadline(time.Time{}) // what comes next may take its time
 		return read, err
 	}
 	c.stream.answer(c.Conn, p[1:read])
