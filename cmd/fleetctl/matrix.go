@@ -152,15 +152,15 @@ is harmless: the sweep is the same, and what is settled stays settled.`,
 				return a.follow(cmd.Context(), client, reply.Matrix.ID, false)
 			}
 			if report, err := client.Sweep(cmd.Context(), reply.Matrix.ID); err == nil {
-				for _, line := range whoIsMissing(cmd.Context(), client, report) {
-					fmt.Fprintln(a.err, line)
+				for _, w := range whoIsMissing(cmd.Context(), client, report) {
+					fmt.Fprintln(a.err, w.String()+w.remedy())
 				}
 			}
 			if a.json {
 				return writeJSON(a.out, reply)
 			}
 			a.submitted(a.out, reply)
-			fmt.Fprintf(a.out, "watch it with: fleetctl matrix status %s\n", reply.Matrix.ID)
+			fmt.Fprintf(a.out, "watch it with: fleetctl matrix status %s --watch\n", reply.Matrix.ID)
 			return nil
 		}}
 	f := c.Flags()
@@ -200,11 +200,12 @@ is meant. A running sweep's pace is the average since it was submitted; with
 			if wait || watch {
 				return a.follow(cmd.Context(), client, report.Matrix.ID, watch)
 			}
-			for _, w := range whoIsMissing(cmd.Context(), client, report) {
+			waits := whoIsMissing(cmd.Context(), client, report)
+			for _, w := range waits {
 				fmt.Fprintln(a.err, w.atLength(time.Now()))
 			}
 			var submitted time.Time
-			if report.State == "running" && !a.json {
+			if report.State == "running" && !a.json && len(waits) == 0 { // else no pace says when it ends
 				submitted = submittedAt(cmd.Context(), client, report.Matrix.ID)
 			}
 			return a.printReport(report, submitted)
@@ -218,10 +219,10 @@ is meant. A running sweep's pace is the average since it was submitted; with
 // newest sweep of that name; repeats that a comparison asked for have the name too
 // and are not meant.
 func (a *app) sweepNamed(ctx context.Context, client *api.Client, name string) (proto.Report, error) {
-	report, err := client.Sweep(ctx, proto.MatrixID(name))
+	report, missing := client.Sweep(ctx, proto.MatrixID(name))
 	var p *api.Problem
-	if err == nil || !errors.As(err, &p) || p.Code != api.CodeNotFound {
-		return report, a.explain(err)
+	if missing == nil || !errors.As(missing, &p) || p.Code != api.CodeNotFound && p.Code != api.CodeUnavailable {
+		return report, a.explain(missing)
 	}
 	list, err := client.Sweeps(ctx)
 	if err != nil {
@@ -232,6 +233,9 @@ func (a *app) sweepNamed(ctx context.Context, client *api.Client, name string) (
 			report, err = client.Sweep(ctx, s.Matrix.ID)
 			return report, a.explain(err)
 		}
+	}
+	if p.Code == api.CodeUnavailable { // nobody leads, and those who follow may lack it
+		return report, a.explain(missing)
 	}
 	return report, noSuchSweep(name, list.Sweeps)
 }
@@ -321,7 +325,7 @@ more, and all results stay.`,
 			}
 			answer, err := untilLeader(cmd.Context(), func(ctx context.Context) (api.Cancelled, error) { return client.Cancel(ctx, proto.MatrixID(args[0])) })
 			if err != nil {
-				return a.explain(err)
+				return a.notCancelled(cmd.Context(), client, args[0], err)
 			}
 			if a.json {
 				return writeJSON(a.out, answer)
@@ -329,6 +333,29 @@ more, and all results stay.`,
 			fmt.Fprintf(a.out, "%s cancelled; %d tasks taken back\n", answer.ID, answer.Closed)
 			return nil
 		}}
+}
+
+// notCancelled explains why. A name stands for the newest sweep wherever one reads;
+// what is cancelled is named by its id, and so the ids of a name are told.
+func (a *app) notCancelled(ctx context.Context, client *api.Client, name string, err error) error {
+	var p *api.Problem
+	if !errors.As(err, &p) || p.Code != api.CodeNotFound {
+		return a.explain(err)
+	}
+	list, listErr := client.Sweeps(ctx)
+	if listErr != nil {
+		return a.explain(err)
+	}
+	var ids []string
+	for _, s := range list.Sweeps {
+		if s.Matrix.Name == name {
+			ids = append(ids, fmt.Sprintf("  %s (%s, %s)", s.Matrix.ID, s.Origin, s.State))
+		}
+	}
+	if len(ids) == 0 {
+		return noSuchSweep(name, list.Sweeps)
+	}
+	return usagef("%q is the name of a matrix; name the sweep to cancel by its id:\n%s", name, strings.Join(ids, "\n"))
 }
 
 // follow waits until a sweep is settled, shows progress on the way, and prints

@@ -29,7 +29,10 @@ type progress struct {
 	settled  int
 	first    int // cells that were settled at the first look
 	began    time.Time
-	warned   []string
+	warned   []string // to what is no screen, each once
+	waits    []wait   // as the fleet was asked last
+	asked    time.Time
+	size     func() (columns, rows int) // of the terminal; zero where unknown
 }
 
 func newProgress(w io.Writer) *progress {
@@ -37,6 +40,12 @@ func newProgress(w io.Writer) *progress {
 	if f, ok := w.(*os.File); ok {
 		_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 		p.terminal = err == nil
+		p.size = func() (columns, rows int) {
+			if s, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
+				return int(s.Col), int(s.Row)
+			}
+			return 0, 0
+		}
 	}
 	return p
 }
@@ -82,19 +91,79 @@ const mostOnScreen = 15
 
 // screen draws the head of the status anew, and the cells that are in work.
 func (p *progress) screen(r proto.Report) {
-	lines := append(reportHead(r, p.pace(r)), p.warned...)
-	var open []string
-	for _, c := range r.Cells {
-		if c.State != proto.CellPending && !settledState(c, r.State) {
-			open = append(open, fmt.Sprintf("  %-14s %-21s %-10s %s", cellPlace(c), c.Driver, c.State, counted(c.Probes, "probe")))
-		}
+	columns, rows := 0, 0
+	if p.size != nil {
+		columns, rows = p.size()
 	}
-	if len(open) > mostOnScreen {
-		open = append(open[:mostOnScreen], fmt.Sprintf("  and %d more in work", len(open)-mostOnScreen))
+	pace := p.pace(r)
+	if len(p.waits) > 0 {
+		pace = "" // it promises an end that is not in sight
+	}
+	var lines []string
+	head := reportHead(r, pace)
+	for _, w := range p.waits {
+		head = append(head, wrapped(w.String()+w.remedy()))
+	}
+	for _, line := range head {
+		lines = append(lines, fitted(line, columns)...)
+	}
+	open, room := inWork(r), mostOnScreen
+	if rows > 0 {
+		room = max(0, min(room, rows-2-len(lines)))
+	}
+	if len(open) > room {
+		open = append(open[:room], fmt.Sprintf("  and %d more in work", len(open)-room))
+	}
+	for _, line := range open {
+		if columns > 0 && len([]rune(line)) > columns { // a line each, whatever it takes
+			line = " " + strings.Join(strings.Fields(line), " ")
+			line = string([]rune(line)[:min(len([]rune(line)), columns)])
+		}
+		lines = append(lines, line)
+	}
+	if rows > 0 && len(lines) >= rows { // what scrolls away is drawn twice
+		lines = lines[:rows-1]
 	}
 	// Home, then each line with what stood behind it cleared, then all below: a
 	// screen that is wiped first would flicker.
-	fmt.Fprintf(p.w, "\x1b[H%s\x1b[K\n\x1b[J", strings.ReplaceAll(strings.Join(append(lines, open...), "\n"), "\n", "\x1b[K\n"))
+	fmt.Fprintf(p.w, "\x1b[H%s\x1b[K\n\x1b[J", strings.Join(lines, "\x1b[K\n"))
+}
+
+// inWork lists the cells that are queued or run.
+func inWork(r proto.Report) (open []string) {
+	envs := environments(r.Cells)
+	for _, c := range r.Cells {
+		if c.State == proto.CellPending || settledState(c, r.State) {
+			continue
+		}
+		place := cellPlace(c)
+		if i := slices.Index(envs, proto.EnvString(c.Env)); i >= 0 {
+			place += fmt.Sprintf(" env %d", i+1)
+		}
+		open = append(open, fmt.Sprintf("  %-20s %-21s %-10s %s", place, c.Driver, c.State, counted(c.Probes, "probe")))
+	}
+	return open
+}
+
+// fitted breaks a text so that no line is wider than a terminal. One of a few
+// columns, or of an unknown size, gets it as it is.
+func fitted(text string, columns int) (lines []string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		runes := []rune(line)
+		for columns >= 10 && len(runes) > columns {
+			cut := columns
+			for i := columns; i > columns/2; i-- {
+				if runes[i] == ' ' {
+					cut = i
+					break
+				}
+			}
+			lines = append(lines, string(runes[:cut]))
+			runes = []rune("  " + strings.TrimLeft(string(runes[cut:]), " "))
+		}
+		lines = append(lines, string(runes))
+	}
+	return lines
 }
 
 // settledState is whether a cell of a sweep will not change any more.
@@ -108,15 +177,17 @@ func settledState(c proto.CellReport, sweep string) bool {
 	return true
 }
 
-// warn says once what a sweep waits for in vain.
+// warn takes what a sweep waits for now, and says it once where there is no
+// screen to say it each time.
 func (p *progress) warn(waits []wait) {
+	p.waits = waits
+	if p.watch && p.terminal {
+		return
+	}
 	for _, w := range waits {
-		line := w.String()
-		if !slices.Contains(p.warned, line) {
+		if line := w.String(); !slices.Contains(p.warned, line) {
 			p.warned = append(p.warned, line)
-			if !p.watch || !p.terminal { // a screen shows them each time
-				fmt.Fprintln(p.w, line)
-			}
+			fmt.Fprintln(p.w, line+w.remedy())
 		}
 	}
 }
@@ -131,10 +202,12 @@ func (p *progress) done() {
 	p.bars.Wait()
 }
 
-// followEvery is how often a sweep is looked at by those who wait for it, and
-// silenceLimit how long they bear a fleet that does not answer.
+// followEvery is how often a sweep is looked at by those who wait for it, askEvery
+// how often what it waits for, and silenceLimit how long they bear a fleet that
+// does not answer.
 const (
 	followEvery  = 200 * time.Millisecond
+	askEvery     = time.Second
 	silenceLimit = time.Minute
 )
 
@@ -153,7 +226,10 @@ func awaitSettled(ctx context.Context, client *api.Client, id proto.MatrixID, p 
 			p.show(report)
 			if report.State == "running" {
 				settledSince = time.Time{}
-				p.warn(whoIsMissing(ctx, client, report))
+				if time.Since(p.asked) > askEvery {
+					p.warn(whoIsMissing(ctx, client, report))
+					p.asked = time.Now()
+				}
 				break
 			}
 			if settledSince.IsZero() {

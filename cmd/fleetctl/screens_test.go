@@ -130,12 +130,124 @@ func TestWatch(t *testing.T) {
 	if strings.Contains(out.String(), "L768") {
 		t.Errorf("a pending cell is in work:\n%q", out.String())
 	}
+	if strings.Contains(out.String(), " left") {
+		t.Errorf("what waits has an end in sight:\n%q", out.String())
+	}
+	out.Reset()
+	p.warn(nil) // the agent came
+	p.show(aSweep())
+	if strings.Contains(out.String(), "2 cells wait") {
+		t.Errorf("a wait that is over is still on the screen:\n%q", out.String())
+	}
 	out.Reset()
 	quiet := &progress{w: &out, settled: -1, watch: true, began: time.Now().Add(-time.Minute)}
 	quiet.show(aSweep())
 	quiet.show(aSweep())
 	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "4 of 6 cells settled, 2 failed (6") { // sixty seconds, or a few more
 		t.Errorf("%q", got)
+	}
+}
+
+// TestWatchInASmallTerminal: no line and no screen is larger than the terminal, as
+// what it breaks or scrolls away would stay there when the next one is drawn.
+func TestWatchInASmallTerminal(t *testing.T) {
+	r := aSweep()
+	for i := range 30 {
+		c := r.Cells[4]
+		c.Env = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+		c.SeqLen = 1000 + i
+		r.Cells = append(r.Cells, c)
+	}
+	for _, size := range [][2]int{{40, 24}, {40, 6}, {1, 3}, {200, 50}, {0, 0}} {
+		var out bytes.Buffer
+		p := &progress{w: &out, settled: -1, terminal: true, watch: true, began: time.Now(), size: func() (int, int) { return size[0], size[1] }}
+		p.warn([]wait{{gpu: "NVIDIA H200", driver: "580.2", cells: 2, reason: noAgent}})
+		p.show(r)
+		text := strings.NewReplacer("\x1b[H", "", "\x1b[K", "", "\x1b[J", "").Replace(out.String())
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		if size[1] > 0 && len(lines) >= size[1] {
+			t.Errorf("%v: %d lines", size, len(lines))
+		}
+		for _, line := range lines {
+			if n := len([]rune(line)); size[0] >= 10 && n > size[0] {
+				t.Errorf("%v: %d columns: %q", size, n, line)
+			}
+		}
+		if size[1] == 24 && (!strings.Contains(text, "more in work") || !strings.Contains(strings.Join(strings.Fields(text), " "), "start one on such a card")) {
+			t.Errorf("%v lacks what matters:\n%s", size, text)
+		}
+		if size[0] == 200 && !strings.Contains(text, "L1000 B1 env 1") {
+			t.Errorf("a cell in work is without its environment:\n%s", text)
+		}
+	}
+}
+
+// TestStatusNamesWhatIsDown: with the queue or the leader gone a sweep stands
+// still, and nothing of the sweep itself says why.
+func TestStatusNamesWhatIsDown(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/sweeps/{id}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.PathValue("id") != "nightly-2794c5ed" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprint(w, `{"code":"unavailable","message":"this coordinator is catching up with its log and knows no such thing yet"}`)
+			return
+		}
+		report := aSweep()
+		report.Role = "follower"
+		if err := writeJSON(w, report); err != nil {
+			t.Error(err)
+		}
+	})
+	for path, text := range map[string]string{
+		"GET /v1/status": `{"id":"a","leader":"","role":"catching up"}`,
+		"GET /v1/sweeps": `{"sweeps":[{"matrix":{"name":"nightly","id":"nightly-2794c5ed"}}]}`,
+	} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, text)
+		})
+	}
+	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprint(w, `{"code":"unavailable","message":"the queue (NATS) cannot be reached or used"}`)
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	stdout, stderr, code := fleetctl(t, "matrix", "status", "nightly", "--server", server.URL)
+	if code != exitOK || !strings.HasPrefix(stdout, "nightly-2794c5ed") || strings.Contains(stdout, " left\n") {
+		t.Errorf("exit %d, %s%s", code, stdout, stderr)
+	}
+	for _, part := range []string{"no coordinator leads", "which agents there are is not known: the queue (NATS)"} {
+		if !strings.Contains(stderr, part) {
+			t.Errorf("%q lacks %q", stderr, part)
+		}
+	}
+	if _, stderr, code = fleetctl(t, "matrix", "status", "another", "--server", server.URL); code != exitFailed || !strings.Contains(stderr, "catching up") {
+		t.Errorf("exit %d, %s", code, stderr) // the leader may know it
+	}
+}
+
+// TestCancelTakesAnId: a name stands for the newest sweep where one reads, and is
+// too little to end one.
+func TestCancelTakesAnId(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/sweeps/{id}/cancel", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"code":"not_found","message":"there is no such sweep"}`)
+	})
+	mux.HandleFunc("GET /v1/sweeps", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"sweeps":[{"matrix":{"name":"nightly","id":"nightly-2"},"origin":"measured","state":"running"},{"matrix":{"name":"nightly","id":"nightly-1"}}]}`)
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	for name, says := range map[string]string{"nightly": "by its id:\n  nightly-2 (measured, running)\n  nightly-1", "nigthly": "did you mean nightly"} {
+		if _, stderr, code := fleetctl(t, "matrix", "cancel", name, "--server", server.URL); code != exitUsage || !strings.Contains(stderr, says) {
+			t.Errorf("%s: exit %d, %s", name, code, stderr)
+		}
 	}
 }
 
@@ -217,7 +329,7 @@ func TestSweepByName(t *testing.T) {
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	stdout, stderr, code := fleetctl(t, "matrix", "status", "nightly", "--server", server.URL)
-	if code != exitOK || !strings.HasPrefix(stdout, "nightly-2794c5ed (measured): running") || !strings.Contains(stdout, " left\n") {
+	if code != exitOK || !strings.HasPrefix(stdout, "nightly-2794c5ed (measured): running") || strings.Contains(stdout, " left\n") {
 		t.Errorf("exit %d, %s%s", code, stdout, stderr)
 	}
 	if !strings.Contains(stderr, "1 cell waits for an agent of NVIDIA H200, driver 580.159.04, measured: none is announced") {

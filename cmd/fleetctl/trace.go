@@ -26,7 +26,15 @@ func (a *app) traceListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answer, err := client.Traces(cmd.Context(), proto.MatrixID(sweep))
+			id := proto.MatrixID(sweep)
+			if sweep != "" {
+				report, err := a.sweepNamed(cmd.Context(), client, sweep)
+				if err != nil {
+					return err
+				}
+				id = report.Matrix.ID
+			}
+			answer, err := client.Traces(cmd.Context(), id)
 			if err != nil {
 				return a.explain(err)
 			}
@@ -39,7 +47,7 @@ func (a *app) traceListCommand() *cobra.Command {
 			}
 			return t.flush()
 		}}
-	c.Flags().StringVar(&sweep, "sweep", "", "only traces of this sweep's cells")
+	c.Flags().StringVar(&sweep, "sweep", "", "only traces of this sweep's cells; its id, or the name of its matrix")
 	return c
 }
 

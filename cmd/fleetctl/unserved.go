@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,17 +16,22 @@ import (
 // noAgent is why cells of a stack wait that no agent serves.
 const noAgent = "none is announced"
 
-// wait is why cells of one stack make no progress.
+// wait is why cells of one stack make no progress, or, without a stack, why none
+// does.
 type wait struct {
 	gpu, driver string
 	origin      proto.Origin
 	cells       int
 	reason      string
 	since       time.Time // zero where nobody knows
+	other       bool      // agents of this stack are announced, of another origin
 }
 
 // String is the sentence about it.
 func (w wait) String() string {
+	if w.gpu == "" {
+		return w.reason
+	}
 	what := fmt.Sprintf("%d cells wait", w.cells)
 	if w.cells == 1 {
 		what = "1 cell waits"
@@ -35,17 +41,27 @@ func (w wait) String() string {
 
 func (w wait) stack() string { return fmt.Sprintf("%s, driver %s, %s", w.gpu, w.driver, w.origin) }
 
-// atLength adds how long it has lasted at a time, and how it ends. A screen that
-// is drawn again and again goes without.
+// atLength adds how long it has lasted at a time, and how it ends.
 func (w wait) atLength(now time.Time) string {
 	text := w.String()
 	if !w.since.IsZero() {
 		text += fmt.Sprintf(", for %s now", roughly(max(0, now.Sub(w.since))))
 	}
-	if w.reason == noAgent {
-		text += "; start one on such a card: " + startAgent(w.origin)
+	return text + w.remedy()
+}
+
+// remedy is what ends a wait for an agent that nobody started; it goes behind
+// the sentence.
+func (w wait) remedy() string {
+	switch {
+	case w.reason != noAgent:
+		return ""
+	case w.other && w.origin == proto.OriginMeasured:
+		return "; agents of this stack are announced, and simulated: matrix submit --origin simulated asks them"
+	case w.origin == proto.OriginSimulated:
+		return "; start one: fleetctl agent --sim --sim-driver " + w.driver + " --config FILE"
 	}
-	return text
+	return "; start one on such a card: fleetctl agent --config FILE"
 }
 
 // unserved says, one wait a stack, which cells of a sweep wait for an agent
@@ -55,12 +71,16 @@ func unserved(r proto.Report, agents []proto.AgentInfo) []wait {
 	for _, a := range agents {
 		served[a.Stack.Pool(a.Origin)] = true
 	}
-	return waiting(r, func(pool proto.Pool) string {
+	waits := waiting(r, func(pool proto.Pool) string {
 		if served[pool] {
 			return ""
 		}
 		return noAgent
 	})
+	for i, w := range waits {
+		waits[i].other = served[proto.PoolOf(proto.OriginSimulated, w.gpu, w.driver)]
+	}
+	return waits
 }
 
 // resting says likewise which cells wait for agents that are there, and all take
@@ -126,22 +146,32 @@ func sentences(waits []wait) (out []string) {
 	return out
 }
 
-// startAgent is the command that starts an agent of an origin.
-func startAgent(origin proto.Origin) string {
-	if origin == proto.OriginSimulated {
-		return "fleetctl agent --sim --config FILE"
-	}
-	return "fleetctl agent --config FILE"
-}
+// patience bounds what is asked beside the status itself, which nothing that is
+// broken may hold up.
+const patience = 4 * time.Second
 
-// whoIsMissing asks the fleet for its agents and names what a sweep waits for.
-func whoIsMissing(ctx context.Context, client *api.Client, r proto.Report) []wait {
+// whoIsMissing asks the fleet for its agents and names what a sweep waits for:
+// agents, the queue that knows them, or a leader.
+func whoIsMissing(ctx context.Context, client *api.Client, r proto.Report) (waits []wait) {
 	if r.State != "running" {
 		return nil
 	}
-	list, err := client.Agents(ctx)
-	if err != nil {
-		return nil // the status itself is what was asked for
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if r.Role != "leader" {
+		if at, err := client.Status(limited); err == nil && at.Leader == "" {
+			waits = append(waits, wait{reason: "no coordinator leads, so nothing is settled: fleetctl cluster status says which do not answer"})
+		}
 	}
-	return append(unserved(r, list.Agents), resting(r, list.Agents)...)
+	list, err := client.Agents(limited)
+	var p *api.Problem
+	switch {
+	case err == nil:
+		return append(append(waits, unserved(r, list.Agents)...), resting(r, list.Agents)...)
+	case ctx.Err() != nil:
+		return waits
+	case errors.As(err, &p):
+		return append(waits, wait{reason: "which agents there are is not known: " + p.Message})
+	}
+	return append(waits, wait{reason: fmt.Sprintf("which agents there are is not known: no answer within %.0f s; does the queue (NATS) answer the coordinators?", patience.Seconds())})
 }

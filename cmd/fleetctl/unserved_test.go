@@ -20,8 +20,14 @@ func TestUnservedNamesTheMissingStack(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	agent.Origin = proto.OriginSimulated // a simulated agent serves no measured cell
-	if got := unserved(r, []proto.AgentInfo{agent}); len(got) != 2 {
+	if got := unserved(r, []proto.AgentInfo{agent}); len(got) != 2 || !strings.Contains(got[0].remedy(), "--origin simulated") || strings.Contains(got[1].remedy(), "--origin") {
 		t.Errorf("got %q", got)
+	}
+	for i := range r.Cells {
+		r.Cells[i].Origin = proto.OriginSimulated
+	}
+	if got := unserved(r, nil); got[0].remedy() != "; start one: fleetctl agent --sim --sim-driver 580.1 --config FILE" {
+		t.Errorf("got %q", got[0].remedy())
 	}
 }
 
