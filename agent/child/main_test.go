@@ -123,6 +123,9 @@ func fakeRunner(args []string) int {
 	}
 	say("runner")
 	runner.WriteEvent(out, hello)
+	if how == "deaf" {
+		forever()
+	}
 	requests := runner.NewRequests(os.Stdin)
 	for {
 		req, err := requests.Next()

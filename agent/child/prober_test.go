@@ -182,6 +182,17 @@ func TestTroubleIsAFaultAndTheNextRunIsWell(t *testing.T) {
 	}
 }
 
+// TestRunnerTakesNoRequest: one that says hello and then reads nothing does not
+// keep the agent, however long the request.
+func TestRunnerTakesNoRequest(t *testing.T) {
+	p := newTestProber(t, "deaf", func(cfg *Config) { cfg.Timing.Start = time.Second })
+	task := taskOf("pass")
+	task.Cell.Env = map[string]string{"LONG": strings.Repeat("x", 1<<20)} // more than a pipe holds
+	if _, err := p.Run(t.Context(), task); err == nil || !strings.Contains(err.Error(), "took no request within 1s") {
+		t.Errorf("got error %v", err)
+	}
+}
+
 // A run out of time, or cancelled, is killed with a grandchild that ignores
 // SIGTERM, leads its own session and has the run's pipes open.
 func TestNothingSurvivesTheEndOfARun(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/oomfleet/oomfleet/agent/probe"
@@ -121,10 +122,25 @@ func (r *run) request() runner.Request {
 	}
 }
 
+// ask hands the request over, which may be more than a pipe holds. A runner that
+// takes nothing hangs.
+func (r *run) ask() error {
+	r.tree.requests.SetWriteDeadline(time.Now().Add(r.timing.Start)) //nolint:errcheck // pipes have deadlines
+	err := runner.WriteRequest(r.tree.requests, r.request())
+	r.tree.requests.SetWriteDeadline(time.Time{}) //nolint:errcheck // as above
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("the runner took no request within %v: it may hang in the driver; look at dmesg and nvidia-smi", r.timing.Start)
+	case err != nil:
+		return io.EOF // nobody reads: the runner is gone
+	}
+	return nil
+}
+
 // drive asks for the run and takes its events until its process has ended.
 func (r *run) drive(ctx context.Context) error {
-	if err := runner.WriteRequest(r.tree.requests, r.request()); err != nil {
-		return io.EOF // nobody reads: the runner is gone
+	if err := r.ask(); err != nil {
+		return err
 	}
 	limit := r.timing.Start
 	timeout, stop := after(limit)
