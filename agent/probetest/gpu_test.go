@@ -41,12 +41,7 @@ func TestRealProber(t *testing.T) {
 		c.Workload = proto.Workload{Name: "misbehave:" + name}
 		return c
 	}
-	Suite(t, Table{
-		Cell: esmfold, Boundary: 11_014 * proto.MiB, Tiny: 4 * proto.GiB,
-		BadEnv: map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "bogus:1"},
-		Hang:   test("hang"), Crash: test("crash"), Fork: test("fork"), Leave: test("leave"),
-		TimeoutSeconds: 300, HangSeconds: 20,
-	}, func(t *testing.T) Prober {
+	start := func(t *testing.T) Prober {
 		command, err := child.PythonCommand(python, t.TempDir())
 		if err != nil {
 			t.Fatal(err)
@@ -60,5 +55,20 @@ func TestRealProber(t *testing.T) {
 			t.Fatal(err)
 		}
 		return p
+	}
+	Suite(t, Table{
+		Cell: esmfold, Boundary: 11_014 * proto.MiB, Tiny: 4 * proto.GiB,
+		BadEnv: map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "bogus:1"},
+		Hang:   test("hang"), Crash: test("crash"), Fork: test("fork"), Leave: test("leave"),
+		TimeoutSeconds: 300, HangSeconds: 20,
+	}, start)
+	t.Run("lets a workload train", func(t *testing.T) {
+		p := start(t)
+		defer p.Close()
+		s := &suite{Table: Table{TimeoutSeconds: 300}, prober: p}
+		if s.description, err = p.Describe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.pass(t, s.run(t, s.task(test("train"), 0)))
 	})
 }

@@ -1,5 +1,3 @@
-//go:build gpu
-
 package runner
 
 import (
@@ -12,8 +10,8 @@ import (
 )
 
 // TestWorkloadsLieInTheirFolder: a matrix names a function, and none of the
-// interpreter's own can be had. It needs an interpreter, so it runs with the
-// tests of a GPU; PYTHON names it, python3 when it is not set.
+// interpreter's own can be had. PYTHON names the interpreter, python3 when it is
+// not set; torch is not needed.
 func TestWorkloadsLieInTheirFolder(t *testing.T) {
 	dir, folder := t.TempDir(), t.TempDir()
 	write := func(path, text string) {
@@ -49,5 +47,32 @@ func TestWorkloadsLieInTheirFolder(t *testing.T) {
 				t.Errorf("%s, %v", out, err)
 			}
 		})
+	}
+}
+
+// TestOwnWorkloadMayTrain: gradients are off for ESMFold alone. Torch is a
+// stand-in here; probetest's TestRealProber trains with the real one.
+func TestOwnWorkloadMayTrain(t *testing.T) {
+	dir := t.TempDir()
+	for path, text := range map[string]string{
+		"runner.py": Script(),
+		"mine.py":   "def train(run): return run.torch.no_grad.called\n",
+		"ask.py": `import runner, sys
+from unittest.mock import MagicMock
+run = MagicMock()
+run.torch = torch = MagicMock()
+runner.run_esmfold = lambda run, torch: torch.no_grad.called
+print(runner.workload_of(sys.argv[1])(run, torch))
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{"esmfold": "True", "mine:train": "False"} {
+		cmd := exec.Command(cmp.Or(os.Getenv("PYTHON"), "python3"), filepath.Join(dir, "ask.py"), name)
+		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != want {
+			t.Errorf("%s: gradients are off: %s, %v; want %s", name, out, err, want)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-"""Programs that misbehave, for the suite of probers on a real GPU. Each is a workload "misbehave:<function>"."""
+"""Programs that misbehave, and one that trains, for the suite of probers on a real GPU. Each is a workload "misbehave:<function>"."""
 
 import ctypes
 import mmap
@@ -42,3 +42,16 @@ def leave(run):
     os.read(read_fd, 1)
     print(f"grandchild {pid}", file=sys.stderr, flush=True)
     return {}
+
+
+def train(run):
+    """Behaves well: one step of gradient descent, as a script of anybody's would do it."""
+    import torch
+
+    model = run.keep = torch.nn.Linear(1024, 1024, device=run.device)
+    run.phase("load")
+    run.phase("forward")
+    loss = model(torch.ones(run.batch, run.seq_len, 1024, device=run.device)).square().mean()
+    loss.backward()
+    torch.optim.AdamW(model.parameters()).step()
+    return loss
