@@ -21,9 +21,12 @@ const askByte = 0xF0
 // askLimit bounds a question, waiting included.
 const askLimit = 2 * time.Second
 
-// question asks a node how it stands, once it has applied At.
+// question asks a node how it stands, once it has applied At. Late is whether the
+// asker does without the state's hash where that is not there in time; a build
+// that does not know it waits for the hash.
 type question struct {
-	At uint64 `json:"at,omitempty"`
+	At   uint64 `json:"at,omitempty"`
+	Late bool   `json:"hash_may_be_late,omitempty"`
 }
 
 // Standing of a node, as it says itself.
@@ -33,7 +36,7 @@ type standing struct {
 	Leader  string        `json:"leader"`
 	Formed  bool          `json:"formed"` // it has a list of members
 	Applied uint64        `json:"applied_index"`
-	Hash    string        `json:"state_hash"` // at Applied
+	Hash    string        `json:"state_hash"` // at Applied; empty where it is late
 	Age     time.Duration `json:"age_ns"`
 	Ready   bool          `json:"ready"`
 	// Applies is the newest command version of its build; 0 is a build that
@@ -41,20 +44,24 @@ type standing struct {
 	Applies int `json:"applies,omitempty"`
 }
 
-// stand is how this node stands, once it has applied at or a second has passed.
-func (n *Node) stand(ctx context.Context, at uint64) standing {
-	if at > 0 {
+// stand is how this node stands, once it has applied q.At or a second has passed.
+func (n *Node) stand(ctx context.Context, q question) standing {
+	if q.At > 0 {
 		limit := time.NewTimer(askLimit / 2)
 		defer limit.Stop()
 		select {
-		case <-n.Changed(at - 1):
+		case <-n.Changed(q.At - 1):
 		case <-limit.C:
 		case <-ctx.Done():
 		}
 	}
+	wait := askLimit
+	if q.Late {
+		wait = hashWait
+	}
 	view := n.View()
 	age, ready := n.Standing()
-	out := standing{ID: n.cfg.ID, State: n.raft.State().String(), Leader: n.LeaderID(), Applied: view.AppliedIndex, Hash: view.Hash(), Age: age, Ready: ready, Applies: n.cfg.applies()}
+	out := standing{ID: n.cfg.ID, State: n.raft.State().String(), Leader: n.LeaderID(), Applied: view.AppliedIndex, Hash: n.group.hashes.of(ctx, view, wait), Age: age, Ready: ready, Applies: n.cfg.applies()}
 	if future := n.raft.GetConfiguration(); future.Error() == nil {
 		out.Formed = len(future.Configuration().Servers) > 0
 	}
@@ -75,7 +82,7 @@ func (s *stream) answer(conn net.Conn, begun []byte) {
 	if err != nil || json.Unmarshal(line, &q) != nil {
 		return
 	}
-	_ = json.NewEncoder(conn).Encode((*stand)(s.ctx, q.At)) // who asked sees the connection end
+	_ = json.NewEncoder(conn).Encode((*stand)(s.ctx, q)) // who asked sees the connection end
 }
 
 // ask asks the node at an address.

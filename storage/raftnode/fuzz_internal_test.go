@@ -72,9 +72,9 @@ func FuzzAsked(f *testing.F) {
 	f.Fuzz(func(t *testing.T, asked, noted []byte) {
 		var at []uint64
 		s := &stream{ctx: t.Context()}
-		stand := func(_ context.Context, index uint64) standing {
-			at = append(at, index)
-			return standing{ID: "a", Applied: index}
+		stand := func(_ context.Context, q question) standing {
+			at = append(at, q.At)
+			return standing{ID: "a", Applied: q.At}
 		}
 		s.stand.Store(&stand)
 		conn := &heard{Reader: bytes.NewReader(asked)}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/oomfleet/oomfleet/storage/registry"
 )
 
 // Keep says how a leader tends its cluster; the zero value is the default.
@@ -45,6 +46,7 @@ type group struct {
 	ended     chan struct{} // closed by Close
 	joined    chan struct{} // closed when the keeper has ended
 	reached   atomic.Uint64 // what noteReached has noted
+	hashes    hashes
 
 	mu       sync.Mutex // guards all below
 	contacts map[raft.ServerID]contact
@@ -53,7 +55,8 @@ type group struct {
 }
 
 func newGroup(a *addresses) *group {
-	return &group{addresses: a, ended: make(chan struct{}), joined: make(chan struct{}), contacts: map[raft.ServerID]contact{}, applies: map[string]int{}}
+	return &group{addresses: a, ended: make(chan struct{}), joined: make(chan struct{}), contacts: map[raft.ServerID]contact{}, applies: map[string]int{},
+		hashes: hashes{sum: registry.View.Hash}}
 }
 
 // answered notes an answer of a follower; match is 0 for one that says nothing

@@ -33,7 +33,8 @@ const (
 	StateSame MemberState = "same"
 	// StateDiffers is other content at the same entry: an alarm.
 	StateDiffers MemberState = "differs"
-	// StateUnknown is for members that do not answer or are at another entry.
+	// StateUnknown is for members that do not answer or are at another entry, and
+	// where a hash takes longer than an answer waits for it.
 	StateUnknown MemberState = "unknown"
 )
 
@@ -65,7 +66,7 @@ func (n *Node) Members(ctx context.Context) []Member {
 	if err != nil {
 		return nil
 	}
-	own := n.stand(ctx, 0)
+	own := n.stand(ctx, question{Late: true})
 	out := make([]Member, len(servers))
 	var wait sync.WaitGroup
 	for i, s := range servers {
@@ -90,7 +91,7 @@ func (m *Member) take(s standing) {
 // is looked at anew.
 func (n *Node) look(ctx context.Context, m *Member, own standing) {
 	for range compareTries {
-		theirs, err := n.ask(ctx, raft.ServerAddress(m.RaftAddr), question{At: own.Applied})
+		theirs, err := n.ask(ctx, raft.ServerAddress(m.RaftAddr), question{At: own.Applied, Late: true})
 		if err == nil && theirs.ID != m.ID {
 			err = fmt.Errorf("%s is the address of %q", m.RaftAddr, theirs.ID)
 		}
@@ -103,11 +104,15 @@ func (n *Node) look(ctx context.Context, m *Member, own standing) {
 			return
 		}
 		if theirs.Applied > own.Applied {
-			own = n.stand(ctx, theirs.Applied)
+			own = n.stand(ctx, question{At: theirs.Applied, Late: true})
 		}
 		if theirs.Applied == own.Applied {
-			if m.State = StateDiffers; theirs.Hash == own.Hash {
+			switch {
+			case theirs.Hash == "" || own.Hash == "": // late: the next look may have it
+			case theirs.Hash == own.Hash:
 				m.State = StateSame
+			default:
+				m.State = StateDiffers
 			}
 			return
 		}
@@ -158,7 +163,7 @@ func (n *Node) Add(ctx context.Context, s Server) error {
 
 // fits asks the server itself.
 func (n *Node) fits(ctx context.Context, s Server, member bool) error {
-	theirs, err := n.ask(ctx, raft.ServerAddress(s.RaftAddr), question{})
+	theirs, err := n.ask(ctx, raft.ServerAddress(s.RaftAddr), question{Late: true})
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: nobody answers at %s, start it first (with join: true in its configuration): %w", ErrNotFit, s.RaftAddr, err)

@@ -24,8 +24,8 @@ type stream struct {
 	accept     *tls.Config // the same for accepting, see serverTLS
 	ctx        context.Context
 	stop       context.CancelFunc
-	stand      atomic.Pointer[func(context.Context, uint64) standing] // nil until the node is open
-	hosts      atomic.Pointer[func() []string]                        // of members; nil until the node is open
+	stand      atomic.Pointer[func(context.Context, question) standing] // nil until the node is open
+	hosts      atomic.Pointer[func() []string]                          // of members; nil until the node is open
 
 	mu    sync.Mutex // guards conns
 	conns map[net.Conn]bool
