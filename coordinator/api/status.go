@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -31,12 +32,31 @@ type AgentList struct {
 	Agents []proto.AgentInfo `json:"agents"`
 }
 
+// digests keeps the hashes of the newest state that was asked for: of a large one
+// they take seconds, and whoever looks at a coordinator looks again and again.
+type digests struct {
+	mu            sync.Mutex // guards the rest; held while they are taken, as once is enough
+	index         uint64
+	hash, content string // empty for none yet
+}
+
+func (d *digests) of(v registry.View) (hash, content string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.hash == "" || d.index != v.AppliedIndex {
+		d.index, d.hash, d.content = v.AppliedIndex, v.Hash(), v.Content()
+	}
+	return d.hash, d.content
+}
+
 func (s *server) registerStatus(h huma.API) {
+	digests := &digests{}
 	huma.Register(h, huma.Operation{OperationID: "status", Method: http.MethodGet, Path: "/v1/status", Summary: "This coordinator and its cluster"},
 		func(context.Context, *struct{}) (*body[Status], error) {
 			view, at := s.look()
 			out := Status{ID: s.ID, Position: at, Leader: s.Registry.LeaderID(), Version: s.Version,
-				AppliedTime: view.AppliedTime, Hash: view.Hash(), Content: view.Content(), Members: []registry.Member{}}
+				AppliedTime: view.AppliedTime, Members: []registry.Member{}}
+			out.Hash, out.Content = digests.of(view)
 			for _, m := range view.Members {
 				out.Members = append(out.Members, m)
 			}
