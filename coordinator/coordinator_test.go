@@ -394,3 +394,19 @@ func TestNew(t *testing.T) {
 		t.Error("the same metrics registered twice")
 	}
 }
+
+// TestFittedAgainAfterARestore: a leader that has fitted a group fits it again, from
+// the same recordings, when a backup of before has taken the registry's place.
+func TestFittedAgainAfterARestore(t *testing.T) {
+	f := newFleet(t)
+	c, _ := f.start()
+	f.agents(2, f.honest)
+	id := f.submit(c, "[64, 66, 68, 72]")
+	f.fitted(id)
+	before := f.registry.View()
+	before.Coefficients, before.History = nil, nil
+	if err := f.registry.restore(before); err != nil {
+		t.Fatal(err)
+	}
+	f.fitted(id)
+}

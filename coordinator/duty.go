@@ -42,6 +42,8 @@ type duty struct {
 	windows *windows
 	// foreign is how many tasks of other registries the last audit saw.
 	foreign int
+	// restored is View.Restored of the registry that all this is about.
+	restored uint64
 	// together does n things, some of them at once, and returns when all are done.
 	together func(n int, do func(i int))
 }
@@ -117,6 +119,7 @@ func (d *duty) part() {
 // carries the plan out, publishes what was held back, and compares what has
 // settled. seen is the applied index of the view that was planned from.
 func (d *duty) round(ctx context.Context, due bool) (seen uint64, err error) {
+	d.forget(d.registry.View())
 	if due {
 		d.replays.again()
 		d.builds.again()
@@ -137,6 +140,16 @@ func (d *duty) round(ctx context.Context, due bool) (seen uint64, err error) {
 		err = d.verdicts(ctx, due)
 	}
 	return view.AppliedIndex, err
+}
+
+// forget drops what was tried and seen of a registry that a backup has replaced:
+// what came of it may be gone.
+func (d *duty) forget(v registry.View) {
+	if v.Restored == d.restored {
+		return
+	}
+	d.restored, d.rollout = v.Restored, rolloutMemo{}
+	clear(d.tried)
 }
 
 func (d *duty) replayed(ctx context.Context, j job[registry.Key]) {

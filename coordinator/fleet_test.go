@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -79,6 +80,23 @@ func (r *replicaOfOne) Propose(ctx context.Context, cmd registry.Command) (regis
 		return registry.Reply{}, fault
 	}
 	return reply, nil
+}
+
+// restore puts a state in place of the present one, as a backup does.
+func (r *replicaOfOne) restore(v registry.View) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.index += 10
+	var text bytes.Buffer
+	if err := v.Replacing(r.machine.View(), r.index).WriteSnapshot(&text); err != nil {
+		return err
+	}
+	if err := r.machine.Restore(&text); err != nil {
+		return err
+	}
+	close(r.applied)
+	r.applied = make(chan struct{})
+	return nil
 }
 
 func (r *replicaOfOne) View() registry.View { return r.machine.View() }
