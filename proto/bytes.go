@@ -20,8 +20,8 @@ const (
 // size of the driver, and the unit of every large segment of the allocator.
 const DefaultStep = 2 * MiB
 
-// String shows b to a person: MiB below 10 GiB with up to two decimals, GiB
-// above. It is never parsed back; documents carry the integer.
+// String shows b to a person: MiB below 100 GiB with up to two decimals, GiB
+// from there on, and bytes below one MiB. It is never parsed back; documents carry the integer.
 func (b Bytes) String() string {
 	switch {
 	case b == 0:
