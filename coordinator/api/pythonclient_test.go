@@ -459,6 +459,11 @@ func TestPythonCommand(t *testing.T) {
 	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "is it running?") {
 		t.Errorf("nobody there: exit code %d, %s", cmd.ProcessState.ExitCode(), out)
 	}
+	cmd = python(t, "../../deploy/python/oomfleet.py", "status")
+	cmd.Env, cmd.Stderr = append(cmd.Env, "OOMFLEET_SERVER=host-a:7400"), nil
+	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "is not a URL") {
+		t.Errorf("no address: exit code %d, %s", cmd.ProcessState.ExitCode(), out)
+	}
 	check := `import ast,sys; ast.parse(open(sys.argv[1]).read(), feature_version=(3, 9))`
 	if out, err := python(t, "-c", check, "../../deploy/python/oomfleet.py").Output(); err != nil {
 		t.Errorf("not Python 3.9: %s, %v", out, err)

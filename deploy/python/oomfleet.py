@@ -376,13 +376,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         else:
             for event in answer:
                 print(json.dumps(event), flush=True)
+        sys.stdout.flush()
     except Refused as e:
         print(f"oomfleet.py: {e.sentence} ({e.code})", file=sys.stderr)
-        return 2 if 0 < e.status < 500 or e.code == "bad_access" else 1
+        return 2 if 0 < e.status < 500 or e.code in ("bad_access", "bad_request") else 1
     except (TypeError, ValueError) as e:  # a flag that this question does not have
         print(f"oomfleet.py: {e}", file=sys.stderr)
         return 2
     except (KeyboardInterrupt, BrokenPipeError):
+        return 1
+    except OSError as e:  # the output could not be written
+        print(f"oomfleet.py: {e}", file=sys.stderr)
         return 1
     return 0
 
