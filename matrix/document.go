@@ -20,7 +20,7 @@ const MaxSource = 256 << 10
 // the text is no YAML document; then the reason is among the problems.
 func (r *reader) load(source []byte) *yaml.Node {
 	if len(source) > MaxSource {
-		r.report(0, 0, fmt.Sprintf("the file has %d bytes; at most %d are read", len(source), MaxSource))
+		r.report(0, 0, fmt.Sprintf("the file has more than %d bytes; at most %[1]d are read", MaxSource))
 		return nil
 	}
 	r.lines = strings.Split(string(source), "\n")

@@ -78,6 +78,9 @@ func (f *Fleet) SimulatedDriver(name string) (SimulatedDriver, error) {
 			return d, nil
 		}
 	}
+	if name == "" {
+		return SimulatedDriver{}, errors.New("the configuration has no simulated driver: add one under simulated, like - driver: 580.159.04")
+	}
 	return SimulatedDriver{}, fmt.Errorf("the configuration has no simulated driver %q: add it under simulated", name)
 }
 
