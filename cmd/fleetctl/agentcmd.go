@@ -64,7 +64,7 @@ Asked to end by SIGTERM or Ctrl-C, it takes no more work, lets its run go on for
 	fl.StringVar(&f.pythonPath, "python-path", "", "folder with your own workload's module")
 	fl.StringVar(&f.card, "card", "", "which GPU: an index, or a UUID like GPU-... (default: the first)")
 	fl.BoolVar(&f.sim, "sim", false, "simulate the GPU; all results are marked simulated")
-	fl.StringVar(&f.simDriver, "sim-driver", "", "simulated driver, one of the configuration's")
+	fl.StringVar(&f.simDriver, "sim-driver", "", "simulated driver, one of the configuration's (default: its first)")
 	fl.IntVar(&f.simCard, "sim-card", 0, "number of the simulated card, to tell several apart")
 	fl.StringArrayVar(&f.simArgs, "sim-arg", nil, "argument for the simulated runner; may be repeated (tests)")
 	fl.DurationVar(&f.drain, "drain-time", 20*time.Second, "for how long a run may go on when the agent is asked to end (SIGTERM, Ctrl-C)")

@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -31,8 +33,8 @@ func (a *app) client() (*api.Client, error) {
 func (a *app) explain(err error) error {
 	var p *api.Problem
 	if !errors.As(err, &p) {
-		if errors.Is(err, syscall.ECONNREFUSED) && cmp.Or(a.server, os.Getenv("OOMFLEET_SERVER")) == "" {
-			return fmt.Errorf("%w; that is the address where none is named: name your fleet's with --server or OOMFLEET_SERVER, or start one with fleetctl dev", err)
+		if hint := a.unreached(err); hint != "" {
+			return fmt.Errorf("%w; %s", err, hint)
 		}
 		return err
 	}
@@ -44,4 +46,30 @@ func (a *app) explain(err error) error {
 		return wrongInput(err)
 	}
 	return fmt.Errorf("%w", err)
+}
+
+// unreached is what to do about a coordinator that could not be asked, empty where
+// the error says enough.
+func (a *app) unreached(err error) string {
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	named := cmp.Or(a.server, os.Getenv("OOMFLEET_SERVER"))
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &authority):
+		return "it is running, and its certificate is of an authority that is not trusted here: name the fleet's with --ca or OOMFLEET_CA"
+	case errors.As(err, &host):
+		return "it is running: ask it by a name of its certificate, or make one for this name with fleetctl secure certificate --host"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "it is running: renew its certificate, or set this machine's clock"
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "it speaks plain http: write http:// in --server or OOMFLEET_SERVER"
+	case strings.Contains(named, "http://") && strings.Contains(err.Error(), "400 Bad Request"):
+		return "a coordinator with TLS is asked with https:// in --server or OOMFLEET_SERVER"
+	case errors.Is(err, syscall.ECONNREFUSED) && named == "":
+		return "that is the address where none is named: name your fleet's with --server or OOMFLEET_SERVER, or start one with fleetctl dev"
+	}
+	return ""
 }

@@ -64,12 +64,36 @@ func writeCluster(w io.Writer, s api.ClusterStatus) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	leader := s.Leader
-	if leader == "" {
-		leader = "nobody"
+	for _, m := range s.Members {
+		if m.Role == "" && m.Why != "" {
+			fmt.Fprintf(w, "%s is silent: %s\n", m.ID, m.Why)
+		}
 	}
-	_, err := fmt.Fprintf(w, "%s leads; %d of %s answer, %d more may be lost\n", leader, s.Answering, counted(s.Voters, "voter"), s.MayLose)
+	_, err := fmt.Fprintf(w, "%s; %s\n", leadText(s), answerText(s))
 	return err
+}
+
+// leadText is who leads. Of a leader that has just died the others do not know
+// yet.
+func leadText(s api.ClusterStatus) string {
+	for _, m := range s.Members {
+		if m.ID == s.Leader && m.Role == "" {
+			return s.Leader + " led, and is silent"
+		}
+	}
+	if s.Leader == "" {
+		return "nobody leads"
+	}
+	return s.Leader + " leads"
+}
+
+// answerText is what the silent ones cost.
+func answerText(s api.ClusterStatus) string {
+	if short := s.Voters/2 + 1 - s.Answering; short > 0 {
+		return fmt.Sprintf("%d of %s answer, which is no majority: nothing new is taken, reads go on, agents keep what they find. "+
+			"Start %d more; if the disks are lost for good, see \"When it is gone\" in docs/cluster.md", s.Answering, counted(s.Voters, "voter"), short)
+	}
+	return fmt.Sprintf("%d of %s answer, %d more may be lost", s.Answering, counted(s.Voters, "voter"), s.MayLose)
 }
 
 func (a *app) clusterJoinCommand() *cobra.Command {

@@ -32,6 +32,9 @@ takes it into another fleet. The CSV form has one line a term, for spreadsheets.
 			if format != "json" && format != "csv" {
 				return usagef("--format is json or csv, not %q", format)
 			}
+			if a.json && format == "csv" {
+				return usagef("--json and --format csv exclude each other")
+			}
 			client, err := a.client()
 			if err != nil {
 				return err
@@ -40,17 +43,32 @@ takes it into another fleet. The CSV form has one line a term, for spreadsheets.
 			if err != nil {
 				return a.explain(err)
 			}
-			return a.toFile(file, func(w io.Writer) error {
+			err = a.toFile(file, func(w io.Writer) error {
 				if format == "csv" {
 					return writeCoefficientCSV(w, answer.Coefficients)
 				}
 				return writeJSON(w, coefficientsDocument{Coefficients: answer.Coefficients})
 			})
+			if err != nil || file == "-" {
+				return err
+			}
+			done := exported{File: file, Coefficients: len(answer.Coefficients)}
+			if a.json {
+				return writeJSON(a.out, done)
+			}
+			_, err = fmt.Fprintf(a.out, "%s: %d coefficients\n", done.File, done.Coefficients)
+			return err
 		}}
 	read.add(c)
 	c.Flags().StringVar(&format, "format", "json", "json or csv")
 	c.Flags().StringVarP(&file, "output", "o", "-", "the file, - for stdout")
 	return c
+}
+
+// exported is what `coefficients export -o FILE --json` prints.
+type exported struct {
+	File         string `json:"file"`
+	Coefficients int    `json:"coefficients"`
 }
 
 // toFile writes to a file that is there only if all of it is, or to stdout.
@@ -149,8 +167,15 @@ func (a *app) readImport(name string, labels importLabels) ([]proto.Coefficients
 		Coefficients []proto.Coefficients `json:"coefficients"`
 	}
 	if json.Unmarshal(text, &document) == nil && document.Coefficients != nil {
+		origins := map[string]proto.Origin{}
 		for i := range document.Coefficients {
 			c := &document.Coefficients[i]
+			key := fmt.Sprint(c.Group, c.QuotaKind, c.Target)
+			if o, ok := origins[key]; ok && o != c.Origin {
+				return nil, usagef("%s holds %s of two origins, %s and %s, and would import one over the other: export one, with coefficients export --origin ORIGIN",
+					name, groupLabel(c.Group), o, c.Origin)
+			}
+			origins[key] = c.Origin
 			if c.Origin != proto.OriginImported {
 				c.Notes = append(slices.Clone(c.Notes), fmt.Sprintf("%s by another fleet, imported here", c.Origin))
 				c.Origin = proto.OriginImported

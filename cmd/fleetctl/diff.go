@@ -49,6 +49,9 @@ changed (with --strict also if more are needed), 2 if the two cannot be compared
 				return wrongInput(err)
 			}
 			if a.json {
+				if f.format != "table" && f.format != "json" {
+					return usagef("--json and --format %s exclude each other", f.format)
+				}
 				f.format = "json"
 			}
 			write := map[string]func(diff.Document) error{"table": a.diffTable, "json": a.diffJSON, "markdown": a.diffMarkdown, "csv": a.diffCSV}[f.format]

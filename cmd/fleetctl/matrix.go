@@ -86,7 +86,11 @@ func (a *app) matrixExpandCommand() *cobra.Command {
 			}
 			e, err := matrix.Expand(source, matrix.Options{Set: set})
 			if err != nil {
-				return badMatrix(args[0], err)
+				err = badMatrix(args[0], err)
+				if strings.Contains(err.Error(), "is installed, but no ") {
+					err = usagef("%w\nexpand asks no fleet what is installed; name it: --set target.gpu='NVIDIA H200' --set axes.driver=580.159.04", err)
+				}
+				return err
 			}
 			if a.json {
 				d := expansionDocument{Name: e.Name, Search: e.Search, Estimate: e.Estimate(), Notices: e.Notices, Cells: []expandedCell{}}
@@ -145,7 +149,7 @@ is harmless: the sweep is the same, and what is settled stays settled.`,
 			s := api.Submission{Source: string(source), Set: set, Origin: o, Again: again, Request: rand.Text()}
 			reply, err := untilLeader(cmd.Context(), func(ctx context.Context) (coordinator.SubmitReply, error) { return client.Submit(ctx, s) })
 			if err != nil {
-				return a.explain(err)
+				return otherOrigin(cmd.Context(), client, o, a.explain(err))
 			}
 			if wait {
 				a.submitted(a.err, reply)
@@ -169,6 +173,27 @@ is harmless: the sweep is the same, and what is settled stays settled.`,
 	f.BoolVar(&again, "again", false, "run cells that failed before once more, as a sweep of its own")
 	f.BoolVar(&wait, "wait", false, "wait until the sweep is settled, then print its status")
 	return c
+}
+
+// otherOrigin adds to the errors of a matrix that wants installed agents that those
+// which are announced are of the other origin.
+func otherOrigin(ctx context.Context, client *api.Client, origin proto.Origin, err error) error {
+	if err == nil || !strings.Contains(err.Error(), "is installed, but no ") {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	list, listErr := client.Agents(limited)
+	if listErr != nil || len(list.Agents) == 0 {
+		return err
+	}
+	for _, a := range list.Agents {
+		if a.Origin == origin {
+			return err
+		}
+	}
+	other := list.Agents[0].Origin
+	return usagef("%w\nno agent that is announced is %s; all are %s: --origin %s asks them", err, origin, other, other)
 }
 
 func (a *app) submitted(w io.Writer, r coordinator.SubmitReply) {

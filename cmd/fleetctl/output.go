@@ -5,10 +5,36 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"text/tabwriter"
 
 	"github.com/oomfleet/oomfleet/proto"
 )
+
+// checkedWriter remembers that a write failed, so that no command says that it is
+// done whose output is lost. Several may write.
+type checkedWriter struct {
+	w   io.Writer
+	mu  sync.Mutex // guards err
+	err error
+}
+
+// Write implements io.Writer.
+func (c *checkedWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.err = err
+	}
+	return n, err
+}
+
+func (c *checkedWriter) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
 
 // writeJSON writes one document.
 func writeJSON(w io.Writer, v any) error {

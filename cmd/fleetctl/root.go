@@ -51,21 +51,26 @@ func wrongInput(err error) error {
 // run executes one command line and returns the exit code. It is the whole
 // program, so that tests run what people run.
 func run(ctx context.Context, args []string, s streams) int {
+	out := &checkedWriter{w: s.out}
+	s.out = out
 	root := newRoot(s)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return exitOK
+		if err = out.failure(); err == nil {
+			return exitOK
+		}
+		err = fmt.Errorf("write the output: %w", err)
+	}
+	if missing, ok := missingFlags(c, err); ok {
+		err = missing
 	}
 	if text := strings.TrimSpace(err.Error()); text != "" {
 		fmt.Fprintln(s.err, "fleetctl: "+text)
 	}
 	var coded *codedError
-	switch {
-	case errors.As(err, &coded):
+	if errors.As(err, &coded) {
 		return coded.code
-	case strings.HasPrefix(err.Error(), "required flag(s)"): // cobra has no type for it
-		return exitUsage
 	}
 	return exitFailed
 }
@@ -101,7 +106,7 @@ Exit codes: 0 done (an out-of-memory is a result, not a failure), 1 it failed,
 		if words := c.Flags().Args(); c.HasSubCommands() && len(words) > 0 {
 			return unknownCommand(c, words[0]) // the flag is the misspelt command's, not the group's
 		}
-		return usagef("%w%s; see %s --help", err, nearestFlag(c, err), c.CommandPath())
+		return usagef("%s%s; see %s --help", flagError(err), nearestFlag(c, err), c.CommandPath())
 	})
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "write exactly one JSON document to stdout")
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log what happens to stderr")

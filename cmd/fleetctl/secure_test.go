@@ -114,7 +114,7 @@ func TestSecureRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		"authority twice":        {[]string{"secure", "authority", "--dir", dir}, exitFailed, "exists"},
+		"authority twice":        {[]string{"secure", "authority", "--dir", dir}, exitUsage, "exists"},
 		"agent of every stack":   {[]string{"secure", "nkey", "--role", "agent", "--out", "x"}, exitUsage, "name --gpu and --driver"},
 		"coordinator of one":     {[]string{"secure", "nkey", "--role", "coordinator", "--gpu", "x", "--out", "x"}, exitUsage, "every stack"},
 		"another role":           {[]string{"secure", "nkey", "--role", "root", "--out", "x"}, exitUsage, "coordinator or agent"},

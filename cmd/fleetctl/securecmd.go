@@ -1,8 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,8 +69,11 @@ func (a *app) makeNKey(f nkeyFlags) error {
 	if f.role == "agent" {
 		user = natsq.AgentUser(public, grant)
 	}
-	fmt.Fprint(a.out, user.Config())
-	return nil
+	if a.json {
+		return writeJSON(a.out, map[string]string{"user": public, "seed_file": f.out, "entry": user.Config()})
+	}
+	_, err = fmt.Fprint(a.out, user.Config())
+	return err
 }
 
 // grant is what an agent's key will be for. It refuses one for every stack: a
@@ -117,15 +124,44 @@ every machine, and ca.key, which stays where you sign.`,
 			if err != nil {
 				return wrongInput(err)
 			}
-			if err := authority.Write(filepath.Join(f.dir, "ca.pem"), filepath.Join(f.dir, "ca.key")); err != nil {
-				return err
+			ca, key := filepath.Join(f.dir, "ca.pem"), filepath.Join(f.dir, "ca.key")
+			if err := authority.Write(ca, key); err != nil {
+				return neverReplaced(err)
 			}
 			fmt.Fprintf(a.err, "authority in %s; keep ca.key to yourself\n", f.dir)
+			if a.json {
+				return writeJSON(a.out, pairOfFiles{Certificate: ca, Key: key})
+			}
 			return nil
 		}}
 	c.Flags().StringVar(&f.dir, "dir", ".", "folder for ca.pem and ca.key")
 	c.Flags().DurationVar(&f.valid, "valid", 10*year, "how long it is good for")
 	return c
+}
+
+// pairOfFiles is what `secure authority` and `secure certificate` print with --json.
+type pairOfFiles struct {
+	Certificate string `json:"certificate_file"`
+	Key         string `json:"key_file"`
+}
+
+// neverReplaced is why no key could be written: mostly that there is one.
+func neverReplaced(err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return usagef("%w: a key is never replaced; name another, or move that one away", err)
+	}
+	return wrongInput(err)
+}
+
+// certifiable refuses what would be signed and match no machine: an address with a
+// port, a URL, nothing.
+func certifiable(hosts []string) error {
+	for _, host := range hosts {
+		if net.ParseIP(host) == nil && (host == "" || strings.ContainsAny(host, ":/[] ")) {
+			return usagef("--host %q is a name or an address alone, like host-a.example or 10.0.0.1, without a port", host)
+		}
+	}
+	return nil
 }
 
 func (a *app) certificateCommand() *cobra.Command {
@@ -145,15 +181,21 @@ is enough for the queue and the trace store.`,
 			if f.name != filepath.Base(f.name) || f.name == "." || f.name == ".." {
 				return usagef("--name %q is a file's name without a folder", f.name)
 			}
+			if err := certifiable(f.hosts); err != nil {
+				return err
+			}
 			file := filepath.Join(f.dir, f.name)
 			issue := authority.Issue
 			if f.server {
 				issue = authority.IssueServer
 			}
 			if err := issue(file+".pem", file+".key", f.hosts, f.valid); err != nil {
-				return wrongInput(err)
+				return neverReplaced(err)
 			}
 			fmt.Fprintf(a.err, "certificate in %s.pem, its key in %s.key\n", file, file)
+			if a.json {
+				return writeJSON(a.out, pairOfFiles{Certificate: file + ".pem", Key: file + ".key"})
+			}
 			return nil
 		}}
 	c.Flags().StringVar(&f.dir, "dir", ".", "folder with ca.pem and ca.key")

@@ -38,10 +38,42 @@ func nearestFlag(c *cobra.Command, err error) string {
 			known = append(known, name[1])
 		}
 	}
-	if near, ok := matrix.Nearest(unknown.GetSpecifiedName(), known); ok {
+	if near, ok := matrix.Nearest(unknown.GetSpecifiedName(), known); ok && near != unknown.GetSpecifiedName() {
 		return "; did you mean --" + near + "?"
 	}
 	return ""
+}
+
+var (
+	badNumber = regexp.MustCompile(`(?s)^invalid argument (".*") for "(?:-\w, )?(--[a-z0-9-]+)" flag: strconv\.\w+: parsing .*: (.*)$`)
+	flagWord  = regexp.MustCompile(`"([a-z0-9-]+)"`)
+)
+
+// flagError is what is wrong with a flag, without the name of the function that
+// found it.
+func flagError(err error) string {
+	m := badNumber.FindStringSubmatch(err.Error())
+	switch {
+	case m == nil:
+		return err.Error()
+	case m[3] == "value out of range":
+		return m[2] + " " + m[1] + " is out of range"
+	}
+	return m[2] + " " + m[1] + " is not a number as it is wanted here, in plain digits"
+}
+
+// missingFlags is cobra's error, which has no type, for flags that a command
+// cannot do without.
+func missingFlags(c *cobra.Command, err error) (error, bool) {
+	names, ok := strings.CutPrefix(err.Error(), "required flag(s) ")
+	if !ok {
+		return err, false
+	}
+	var flags []string
+	for _, m := range flagWord.FindAllStringSubmatch(names, -1) {
+		flags = append(flags, "--"+m[1])
+	}
+	return usagef("%s wants %s; see %s --help", c.CommandPath(), strings.Join(flags, " and "), c.CommandPath()), true
 }
 
 // noSuchSweep names the sweep that a misspelt id or name may have been meant for.

@@ -40,7 +40,7 @@ func (a *app) versionCommand() *cobra.Command {
 			if a.json {
 				return writeJSON(a.out, b)
 			}
-			fmt.Fprintf(a.out, "fleetctl %s (protocol %d, %s, %s)\n", b.Version, b.Protocol, b.Go, b.Platform)
-			return nil
+			_, err := fmt.Fprintf(a.out, "fleetctl %s (protocol %d, %s, %s)\n", b.Version, b.Protocol, b.Go, b.Platform)
+			return err
 		}}
 }
