@@ -134,7 +134,7 @@ func (d *draft) outsideOf(domain proto.Domain) string {
 func (d *draft) nothing(why string) error {
 	code, cure := OutsideDomain, "add it to the matrix, or ask to extrapolate"
 	if why == "" {
-		code, why, cure = NotCovered, "this cell has no boundary and its group no coefficients yet", "wait until the sweep has settled, or add lengths to the matrix"
+		code, why, cure = NotCovered, "this cell has no boundary and its group no coefficients yet", "wait until the sweep has settled, or add lengths to the matrix"+d.elsewhere(d.q)
 	}
 	var cells []string
 	for _, r := range d.scope.records {

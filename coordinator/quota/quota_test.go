@@ -344,7 +344,16 @@ func TestWrongQuestions(t *testing.T) {
 		_, err := a.Recommend(question(384, 1, tt.edit))
 		wantRefusal(t, err, tt.code, tt.words)
 	}
-	_, err := quota.Adviser{View: registry.New().View()}.Recommend(question(384, 1))
+	// A measured sweep waits for cards; the other origin knows all the same.
+	w.Apply(registry.Command{AddSweep: &registry.AddSweep{ID: "measured", Name: "measured", Origin: proto.OriginMeasured, Source: "matrix",
+		Cells: []proto.Cell{quotatest.Cell(384, 1, 0)}, Search: proto.Search{Strategy: proto.StrategyPredict, Certify: proto.CertifyEdges}}})
+	a = adviser(w)
+	measured := question(384, 1, func(q *quota.Question) { q.Origin = proto.OriginMeasured })
+	_, err := a.Recommend(measured)
+	wantRefusal(t, err, quota.NotCovered, "simulated has drivers 580.159.04: ask with origin simulated")
+	_, err = a.MaxSeqLen(measured, 30*proto.GiB)
+	wantRefusal(t, err, quota.NotCovered, "simulated has drivers 580.159.04: ask with origin simulated")
+	_, err = quota.Adviser{View: registry.New().View()}.Recommend(question(384, 1))
 	wantRefusal(t, err, quota.NotCovered, "no simulated sweep has run: submit a matrix first")
 }
 

@@ -85,7 +85,7 @@ func (a Adviser) largest(q Question, look search) (Largest, error) {
 	f := &finder{Adviser: a, scope: s, q: q, search: look, known: map[int]*Recommendation{}}
 	spans := f.spans()
 	if len(spans) == 0 {
-		return Largest{}, refusef(NotCovered, "nothing is known of this combination yet, at any %s: wait until the sweep has settled, or add to the matrix", axis)
+		return Largest{}, refusef(NotCovered, "nothing is known of this combination yet, at any %s: wait until the sweep has settled, or add to the matrix%s", axis, a.elsewhere(q))
 	}
 	var smallest *Recommendation
 	for i := len(spans) - 1; i >= 0; i-- {
