@@ -13,10 +13,12 @@ import (
 const scrapeLimit = 2 * time.Second
 
 // fullness are gauges of how full the queue is, which are asked for when they are
-// read. Without an answer they are absent, and never 0.
+// read. Without an answer they are absent, and never 0, but for the one that says
+// whether there was an answer.
 type fullness struct {
-	stats  func() (natsq.Stats, error)
-	gauges []queueGauge
+	stats   func() (natsq.Stats, error)
+	answers *prometheus.Desc
+	gauges  []queueGauge
 }
 
 type queueGauge struct {
@@ -34,7 +36,7 @@ func newFullness(ctx context.Context, stats func(context.Context) (natsq.Stats, 
 		defer cancel()
 		return stats(ctx)
 	}
-	return fullness{ask, []queueGauge{
+	return fullness{ask, desc("answers", "1 if the queue's server answered this coordinator just now, 0 if not."), []queueGauge{
 		{desc("tasks", "Tasks in the queue, delivered or not."), func(s natsq.Stats) int64 { return s.Tasks }},
 		{desc("tasks_max", "Tasks that the queue takes; more wait in the registry."), func(s natsq.Stats) int64 { return s.MaxTasks }},
 		{desc("tasks_unacked", "Tasks in the queue that an agent has, or that wait for a retry."), func(s natsq.Stats) int64 { return s.AckPending }},
@@ -47,6 +49,7 @@ func newFullness(ctx context.Context, stats func(context.Context) (natsq.Stats, 
 
 // Describe implements prometheus.Collector.
 func (f fullness) Describe(to chan<- *prometheus.Desc) {
+	to <- f.answers
 	for _, g := range f.gauges {
 		to <- g.desc
 	}
@@ -56,8 +59,10 @@ func (f fullness) Describe(to chan<- *prometheus.Desc) {
 func (f fullness) Collect(to chan<- prometheus.Metric) {
 	stats, err := f.stats()
 	if err != nil {
+		to <- prometheus.MustNewConstMetric(f.answers, prometheus.GaugeValue, 0)
 		return
 	}
+	to <- prometheus.MustNewConstMetric(f.answers, prometheus.GaugeValue, 1)
 	for _, g := range f.gauges {
 		to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(g.value(stats)))
 	}

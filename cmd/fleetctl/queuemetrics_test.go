@@ -12,7 +12,7 @@ import (
 )
 
 // TestQueueMetrics: six numbers, the bound of unacked tasks among them; without an
-// answer of the server there are none rather than zeros.
+// answer of the server there are none rather than zeros, and that is what is said.
 func TestQueueMetrics(t *testing.T) {
 	answer := error(nil)
 	reg := prometheus.NewRegistry()
@@ -41,12 +41,12 @@ func TestQueueMetrics(t *testing.T) {
 		return got
 	}
 	want := map[string]float64{"oomfleet_queue_tasks": 5, "oomfleet_queue_tasks_max": 500, "oomfleet_queue_tasks_unacked": 3,
-		"oomfleet_queue_pool_unacked_max": 400, "oomfleet_queue_reports": 2, "oomfleet_queue_reports_unacked": 0}
+		"oomfleet_queue_pool_unacked_max": 400, "oomfleet_queue_reports": 2, "oomfleet_queue_reports_unacked": 0, "oomfleet_queue_answers": 1}
 	if got := read(); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	answer = errors.New("no server")
-	if got := read(); len(got) != 0 {
+	if got := read(); !maps.Equal(got, map[string]float64{"oomfleet_queue_answers": 0}) {
 		t.Errorf("without an answer: %v", got)
 	}
 }
