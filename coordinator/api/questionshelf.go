@@ -12,9 +12,13 @@ import (
 	"github.com/oomfleet/oomfleet/storage/trace"
 )
 
-// keptOnShelf is how many programs and how many recordings are kept decoded,
-// some MiB each.
-const keptOnShelf = 16
+// keptOnShelf is how many programs and how many recordings are kept decoded, some
+// MiB each, and keptEvents how many events the recordings may have together, 70
+// bytes each: the largest that there may be is twice that alone.
+const (
+	keptOnShelf = 16
+	keptEvents  = 4 << 20
+)
 
 // shelf keeps decoded programs and compiled recordings by their digest: content
 // never changes under its name. It is safe for concurrent use; two that ask for
@@ -29,32 +33,41 @@ func newShelf(traces Traces) *shelf { return &shelf{traces: traces} }
 
 // kept is a small store of values by digest; the oldest goes first.
 type kept[T any] struct {
-	mu    sync.Mutex // guards all below
-	known map[proto.Digest]T
-	order []proto.Digest
+	mu     sync.Mutex // guards all below
+	known  map[proto.Digest]weighed[T]
+	order  []proto.Digest
+	events int // of all that are known
+}
+
+// weighed is a value with the events that it was made from; 0 for none.
+type weighed[T any] struct {
+	value  T
+	events int
 }
 
 // get returns what is kept, or reads it.
-func (k *kept[T]) get(digest proto.Digest, read func() (T, error)) (T, error) {
+func (k *kept[T]) get(digest proto.Digest, read func() (T, int, error)) (T, error) {
 	k.mu.Lock()
-	value, ok := k.known[digest]
+	found, ok := k.known[digest]
 	k.mu.Unlock()
 	if ok {
-		return value, nil
+		return found.value, nil
 	}
-	value, err := read()
+	value, events, err := read()
 	if err != nil {
 		return value, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.known == nil {
-		k.known = map[proto.Digest]T{}
+		k.known = map[proto.Digest]weighed[T]{}
 	}
 	if _, again := k.known[digest]; !again {
-		k.known[digest], k.order = value, append(k.order, digest)
+		k.known[digest], k.order = weighed[T]{value, events}, append(k.order, digest)
+		k.events += events
 	}
-	if len(k.order) > keptOnShelf {
+	for len(k.order) > keptOnShelf || k.events > keptEvents {
+		k.events -= k.known[k.order[0]].events
 		delete(k.known, k.order[0])
 		k.order = k.order[1:]
 	}
@@ -71,30 +84,31 @@ func (s *shelf) within(ctx context.Context) quota.Library {
 
 // family is a stored program.
 func (s *shelf) family(ctx context.Context, digest proto.Digest) (*allocator.Family, error) {
-	return s.families.get(digest, func() (*allocator.Family, error) {
+	return s.families.get(digest, func() (*allocator.Family, int, error) {
 		text, err := s.traces.GetProgram(ctx, digest)
 		if err != nil {
-			return nil, outward(err)
+			return nil, 0, outward(err)
 		}
 		f := &allocator.Family{}
 		if err := json.Unmarshal(text, f); err != nil {
-			return nil, errors.New("it is of a form that this build does not read")
+			return nil, 0, errors.New("it is of a form that this build does not read")
 		}
-		return f, nil
+		return f, 0, nil
 	})
 }
 
 // recording is a stored trace, compiled.
 func (s *shelf) recording(ctx context.Context, digest proto.Digest) (*allocator.Program, error) {
-	return s.recordings.get(digest, func() (*allocator.Program, error) {
+	return s.recordings.get(digest, func() (*allocator.Program, int, error) {
 		events, meta, err := s.traces.GetTrace(ctx, digest)
 		if err != nil {
-			return nil, outward(err)
+			return nil, 0, outward(err)
 		}
 		if meta.Truncated {
-			return nil, errors.New("its start was lost")
+			return nil, 0, errors.New("its start was lost")
 		}
-		return allocator.Compile(events)
+		p, err := allocator.Compile(events)
+		return p, len(events), err
 	})
 }
 
