@@ -184,6 +184,27 @@ func TestRepeat(t *testing.T) {
 	}
 }
 
+// TestRepeatOfAFailedCell: a cell that was given up has recordings and no result, so
+// it is not asked for again; the others are.
+func TestRepeatOfAFailedCell(t *testing.T) {
+	before, after := sweep("a", "580", 600*mib, 128, 192), sweep("b", "590", 612*mib, 128, 192)
+	noisy := &after.Cells[0]
+	for i := range 2 {
+		r := noisy.Recordings[0]
+		r.ProcessPeak += proto.Bytes(i) * 40 * mib
+		noisy.Recordings = append(noisy.Recordings, r)
+	}
+	if d := compared(t, before, after, Options{}); len(d.Repeat) != 2 {
+		t.Fatalf("%s: %+v", d.Summary, d.Repeat)
+	}
+	after.Cells[0].State, after.Cells[0].Boundary = proto.CellFailed, proto.Boundary{}
+	after.Counts = proto.Counts{Total: 2, Certified: 1, Failed: 1}
+	d := compared(t, before, after, Options{})
+	if cells, _ := d.RepeatCells(); d.Verdict != proto.VerdictNeedMore || !slices.Equal(cells, []proto.CellID{"a-580-192", "b-590-192"}) {
+		t.Errorf("%s: %v", d.Summary, cells)
+	}
+}
+
 // TestTorch: the recordings of one set of cells under two versions of torch.
 func TestTorch(t *testing.T) {
 	r := sweep("a", "580", 600*mib, lengths()...)

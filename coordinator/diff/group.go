@@ -38,7 +38,7 @@ func (d *Document) group(pairs []pair, confidence float64) error {
 		c.Job = jobOf(p, d.Basis, outside)
 		verdicts = append(verdicts, c.Verdict)
 		d.Cells = append(d.Cells, c)
-		if more := needs[[2]int{c.SeqLen, c.Batch}]; more > 0 && p.recorded() {
+		if more := needs[[2]int{c.SeqLen, c.Batch}]; more > 0 && p.recorded() && repeatable(p.before) && repeatable(p.after) {
 			d.Repeat = append(d.Repeat, repeatOf(c, p, more))
 		}
 	}
@@ -80,6 +80,12 @@ func (d *Document) cell(p pair, said fit.Comparison) Cell {
 	}
 	c.Verdict = all(verdicts)
 	return c
+}
+
+// repeatable reports whether a cell can be recorded again: one without a result
+// cannot, and the registry takes all the cells of a repeat or none.
+func repeatable(c proto.CellReport) bool {
+	return c.State != proto.CellFailed && c.State != proto.CellCancelled
 }
 
 // boundary is the name of the one measure that is no peak.
