@@ -10,6 +10,7 @@ export CGO_ENABLED := 0
 
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 TESTFLAGS ?= -timeout 20m
+RACEFLAGS ?= -timeout 60m # whole fleets, the detector in each of their processes
 FUZZTIME  ?= 10s
 FUZZJOBS  ?= 2
 PYTHON    ?= python3
@@ -37,10 +38,9 @@ check: ## what CI runs: formatting, then `test`
 # build with the detector. Such processes write their reports beside each other,
 # whoever reads their output and however they end; a report fails the run. Hence
 # no result comes from the cache.
-race: TESTFLAGS = -timeout 60m # whole fleets, the detector in each of their processes
 race: ## every test, and each process that tests start, under the race detector; needs a C compiler
 	@reports=$$(mktemp -d); trap 'rm -rf "$$reports"' EXIT; code=0; \
-	CGO_ENABLED=1 GORACE="log_path=$$reports/race" go test -race -count=1 $(TESTFLAGS) ./... || code=$$?; \
+	CGO_ENABLED=1 GORACE="log_path=$$reports/race" go test -race -count=1 $(RACEFLAGS) ./... || code=$$?; \
 	for report in "$$reports"/race.*; do [ -e "$$report" ] || continue; code=1; cat "$$report"; done; \
 	exit $$code
 
