@@ -175,27 +175,6 @@ is harmless: the sweep is the same, and what is settled stays settled.`,
 	return c
 }
 
-// otherOrigin adds to the errors of a matrix that wants installed agents that those
-// which are announced are of the other origin.
-func otherOrigin(ctx context.Context, client *api.Client, origin proto.Origin, err error) error {
-	if err == nil || !strings.Contains(err.Error(), "is installed, but no ") {
-		return err
-	}
-	limited, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	list, listErr := client.Agents(limited)
-	if listErr != nil || len(list.Agents) == 0 {
-		return err
-	}
-	for _, a := range list.Agents {
-		if a.Origin == origin {
-			return err
-		}
-	}
-	other := list.Agents[0].Origin
-	return usagef("%w\nno agent that is announced is %s; all are %s: --origin %s asks them", err, origin, other, other)
-}
-
 func (a *app) submitted(w io.Writer, r coordinator.SubmitReply) {
 	a.notices(r.Notices)
 	fmt.Fprintf(w, "%s: %d cells new, %d in work, %d settled already\n", r.Matrix.ID, r.New, r.Known, r.Settled)
@@ -358,29 +337,6 @@ more, and all results stay.`,
 			fmt.Fprintf(a.out, "%s cancelled; %d tasks taken back\n", answer.ID, answer.Closed)
 			return nil
 		}}
-}
-
-// notCancelled explains why. A name stands for the newest sweep wherever one reads;
-// what is cancelled is named by its id, and so the ids of a name are told.
-func (a *app) notCancelled(ctx context.Context, client *api.Client, name string, err error) error {
-	var p *api.Problem
-	if !errors.As(err, &p) || p.Code != api.CodeNotFound {
-		return a.explain(err)
-	}
-	list, listErr := client.Sweeps(ctx)
-	if listErr != nil {
-		return a.explain(err)
-	}
-	var ids []string
-	for _, s := range list.Sweeps {
-		if s.Matrix.Name == name {
-			ids = append(ids, fmt.Sprintf("  %s (%s, %s)", s.Matrix.ID, s.Origin, s.State))
-		}
-	}
-	if len(ids) == 0 {
-		return noSuchSweep(name, list.Sweeps)
-	}
-	return usagef("%q is the name of a matrix; name the sweep to cancel by its id:\n%s", name, strings.Join(ids, "\n"))
 }
 
 // follow waits until a sweep is settled, shows progress on the way, and prints

@@ -6,8 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -128,7 +127,7 @@ func TestFlagErrors(t *testing.T) {
 func TestUnreached(t *testing.T) {
 	t.Setenv("OOMFLEET_CA", "")
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // which hears of each refusal
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // which hears of each refusal
 	secure.StartTLS()
 	defer secure.Close()
 	plain := httptest.NewServer(http.NotFoundHandler())

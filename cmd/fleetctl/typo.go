@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/matrix"
 	"github.com/oomfleet/oomfleet/storage/registry"
 )
@@ -87,4 +90,27 @@ func noSuchSweep(name string, sweeps []registry.Summary) error {
 		hint = "did you mean " + near + "?"
 	}
 	return usagef("%q is neither the id nor the name of a sweep; %s", name, hint)
+}
+
+// notCancelled explains why. A name stands for the newest sweep wherever one reads;
+// what is cancelled is named by its id, and so the ids of a name are told.
+func (a *app) notCancelled(ctx context.Context, client *api.Client, name string, err error) error {
+	var p *api.Problem
+	if !errors.As(err, &p) || p.Code != api.CodeNotFound {
+		return a.explain(err)
+	}
+	list, listErr := client.Sweeps(ctx)
+	if listErr != nil {
+		return a.explain(err)
+	}
+	var ids []string
+	for _, s := range list.Sweeps {
+		if s.Matrix.Name == name {
+			ids = append(ids, fmt.Sprintf("  %s (%s, %s)", s.Matrix.ID, s.Origin, s.State))
+		}
+	}
+	if len(ids) == 0 {
+		return noSuchSweep(name, list.Sweeps)
+	}
+	return usagef("%q is the name of a matrix; name the sweep to cancel by its id:\n%s", name, strings.Join(ids, "\n"))
 }

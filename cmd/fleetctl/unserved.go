@@ -175,3 +175,24 @@ func whoIsMissing(ctx context.Context, client *api.Client, r proto.Report) (wait
 	}
 	return append(waits, wait{reason: fmt.Sprintf("which agents there are is not known: no answer within %.0f s; does the queue (NATS) answer the coordinators?", patience.Seconds())})
 }
+
+// otherOrigin adds to the errors of a matrix that wants installed agents that those
+// which are announced are of the other origin.
+func otherOrigin(ctx context.Context, client *api.Client, origin proto.Origin, err error) error {
+	if err == nil || !strings.Contains(err.Error(), "is installed, but no ") {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	list, listErr := client.Agents(limited)
+	if listErr != nil || len(list.Agents) == 0 {
+		return err
+	}
+	for _, a := range list.Agents {
+		if a.Origin == origin {
+			return err
+		}
+	}
+	other := list.Agents[0].Origin
+	return usagef("%w\nno agent that is announced is %s; all are %s: --origin %s asks them", err, origin, other, other)
+}
