@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -14,6 +16,10 @@ import (
 	"github.com/oomfleet/oomfleet/proto"
 )
 
+// agentsLimit bounds what a list of agents waits for. A coordinator gives up its
+// queue after as long, and with several of them one after the other would.
+const agentsLimit = 10 * time.Second
+
 func (a *app) agentsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "agents", Short: "Agents of the fleet"}
 	a.serverFlag(c)
@@ -23,7 +29,12 @@ func (a *app) agentsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answer, err := client.Agents(cmd.Context())
+			ctx, cancel := context.WithTimeout(cmd.Context(), agentsLimit)
+			defer cancel()
+			answer, err := client.Agents(ctx)
+			if errors.Is(err, context.DeadlineExceeded) {
+				return agentsUnknown(err, agentsLimit)
+			}
 			if err != nil {
 				return a.explain(err)
 			}

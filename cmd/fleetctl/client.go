@@ -45,6 +45,9 @@ func (a *app) explain(err error) error {
 		api.CodeBadBackup, api.CodeNotEmpty, api.CodeNoToken, api.CodeBadToken, api.CodeStaleToken, api.CodeForbidden:
 		return wrongInput(err)
 	}
+	if p.Code == api.CodeNoLeader {
+		return fmt.Errorf("%w; fleetctl cluster status says which are silent", err)
+	}
 	return fmt.Errorf("%w", err)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -141,7 +142,13 @@ func TestUnreached(t *testing.T) {
 			t.Errorf("%s: exit %d, %s", address, code, stderr)
 		}
 	}
+	if err := agentsUnknown(fmt.Errorf("ask: %w", context.DeadlineExceeded), agentsLimit); !strings.Contains(err.Error(), "within 10 s; does the queue (NATS)") {
+		t.Errorf("%v", err)
+	}
 	a := &app{server: "https://host-a"}
+	if err := a.explain(&api.Problem{Code: api.CodeNoLeader, Message: "no leader"}); !strings.Contains(err.Error(), "cluster status") {
+		t.Errorf("%v", err)
+	}
 	if err := a.explain(fmt.Errorf("ask: %w", x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired})); !strings.Contains(err.Error(), "clock") {
 		t.Errorf("%v", err)
 	}

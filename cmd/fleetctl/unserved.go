@@ -164,16 +164,23 @@ func whoIsMissing(ctx context.Context, client *api.Client, r proto.Report) (wait
 		}
 	}
 	list, err := client.Agents(limited)
-	var p *api.Problem
 	switch {
 	case err == nil:
 		return append(append(waits, unserved(r, list.Agents)...), resting(r, list.Agents)...)
 	case ctx.Err() != nil:
 		return waits
-	case errors.As(err, &p):
-		return append(waits, wait{reason: "which agents there are is not known: " + p.Message})
 	}
-	return append(waits, wait{reason: fmt.Sprintf("which agents there are is not known: no answer within %.0f s; does the queue (NATS) answer the coordinators?", patience.Seconds())})
+	return append(waits, wait{reason: agentsUnknown(err, patience).Error()})
+}
+
+// agentsUnknown is why a list of agents was not had within a limit. Nobody but
+// the queue has it, which each coordinator in turn waits for.
+func agentsUnknown(err error, limit time.Duration) error {
+	const what = "which agents there are is not known: "
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%sno answer within %.0f s; does the queue (NATS) answer the coordinators?", what, limit.Seconds())
+	}
+	return fmt.Errorf("%s%w", what, err)
 }
 
 // otherOrigin adds to the errors of a matrix that wants installed agents that those
