@@ -139,5 +139,9 @@ func (a *app) submitAndFollow(ctx context.Context, fleet *devfleet.Fleet, agent 
 		return fmt.Errorf("%s; this fleet's agents are of other stacks, so the sweep would never end: change target.gpu and axes.driver, or write installed",
 			strings.Join(sentences(missing), "; "))
 	}
-	return a.follow(ctx, client, reply.Matrix.ID, false)
+	err = a.follow(ctx, client, reply.Matrix.ID, false)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("stopped before %s was settled: %w; its fleet ends here too, and with --data-dir the same command goes on another time", reply.Matrix.ID, context.Cause(ctx))
+	}
+	return err
 }

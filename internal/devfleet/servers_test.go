@@ -338,7 +338,7 @@ func TestDevInterrupted(t *testing.T) {
 	if err := dev.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if code := dev.wait(t); code != 1 || dev.out.String() != "" {
+	if code := dev.wait(t); code != 1 || dev.out.String() != "" || !strings.Contains(dev.errors(), "its fleet ends here too") {
 		t.Errorf("exit code %d, stdout %q\n%s", code, dev.out.String(), dev.errors())
 	}
 	if left := living(t, program); len(left) > 0 {
