@@ -163,7 +163,7 @@ func Parse(text []byte) (*Fleet, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(f); err != nil {
-		return nil, err
+		return nil, readable(err)
 	}
 	return f, f.Validate()
 }

@@ -93,3 +93,21 @@ func TestCoordinatorByID(t *testing.T) {
 		t.Errorf("unknown member: %v", err)
 	}
 }
+
+// TestReadable: what is no configuration is told in words of the file.
+func TestReadable(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "the file is empty; deploy/fleet.yaml is one to start from",
+		"foo: 1\nqueue: {bar: 2, lease: x}\ncoordinators:\n  - {id: a, zzz: 1}\n": "line 1: there is no key \"foo\" here\nline 2: there is no key \"bar\" here\n" +
+			"line 2: \"x\" does not fit here; a time is a number with a unit, like 30s or 5m\nline 4: there is no key \"zzz\" here",
+		"queue: [1]\n":         "line 1: a list does not fit here; it takes keys with values",
+		"coordinators: 5\n":    "line 1: \"5\" does not fit here; it takes a list",
+		"apiVersion: {a: b}\n": "line 1: a mapping does not fit here; it takes a single value",
+		"insecure: maybe\n":    "line 1: \"maybe\" does not fit here; it takes true or false",
+		"a: [\n":               "line 2: did not find expected node content",
+	} {
+		if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
+			t.Errorf("%q:\n%v\nwant\n%s", text, err, want)
+		}
+	}
+}
