@@ -44,6 +44,8 @@ type run struct {
 type parcel struct {
 	result proto.Result
 	events []allocator.Event
+	// stored: this try has put the trace.
+	stored bool
 }
 
 func newAgent(s *sim, number int, stack proto.Stack) *agent {
@@ -159,20 +161,22 @@ func (a *agent) dies() bool {
 // for what an earlier process left.
 func (a *agent) deliver(p *parcel, m *message) {
 	again := func() { a.deliver(p, m) }
-	if len(p.events) > 0 && p.result.Evidence.Trace == nil {
+	if len(p.events) > 0 && !p.stored {
 		if a.store.down {
 			a.later(2*time.Second, again)
 			return
 		}
 		digest := digestOf(fmt.Sprint(p.events))
 		a.store.traces[digest] = p.events
+		a.put(digest)
+		p.stored = true
 		p.result.Evidence.Trace = &proto.TraceRef{Digest: digest, Size: proto.Bytes(40 * len(p.events)), Events: int64(len(p.events))}
 		if !a.dies() {
 			a.later(a.latency("store", 5*time.Millisecond, 80*time.Millisecond), again)
 		}
 		return
 	}
-	if !a.queue.report(p.result) {
+	if p.stored = false; !a.queue.report(p.result) {
 		a.later(2*time.Second, again)
 		return
 	}
@@ -207,6 +211,9 @@ func (a *agent) ends() {
 	a.life++
 	a.idle, a.held, a.running, a.frozen, a.down, a.by = false, nil, nil, 0, true, 0
 	a.reported = make(map[run]bool)
+	for _, p := range a.outbox {
+		p.stored = false // the next process puts it again
+	}
 	a.later(a.dice.between("restart", 2*time.Second, 40*time.Second), a.begin)
 }
 

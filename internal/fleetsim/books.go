@@ -17,12 +17,17 @@ type books struct {
 	revisions map[registry.Key]int
 	// passed and failed are the aims that a counted run has decided.
 	passed, failed map[aim]bool
+	// apart is how often an aim was refused outside the allocator: that is believed
+	// when a second run says the same.
+	apart map[aim]int
 	// stalePublishes and lostReports are counted to show that they happened.
 	stalePublishes, lostReports int
+	// triggered, judged, restores, drained and removed count what was done in all.
+	triggered, judged, restores, drained, removed int
 }
 
 func newBooks() books {
-	return books{issued: make(map[run]proto.Task), offered: make(map[run]bool), revisions: make(map[registry.Key]int), passed: make(map[aim]bool), failed: make(map[aim]bool)}
+	return books{issued: make(map[run]proto.Task), offered: make(map[run]bool), revisions: make(map[registry.Key]int), passed: make(map[aim]bool), failed: make(map[aim]bool), apart: make(map[aim]int)}
 }
 
 func aimOf(t proto.Task) aim { return aim{t.CellID, t.Kind, t.Quota} }
@@ -31,6 +36,9 @@ func aimOf(t proto.Task) aim { return aim{t.CellID, t.Kind, t.Quota} }
 // for the same already, and no counted run has refused it.
 func (c *checker) issues(t proto.Task, before registry.View) {
 	rec := before.Records[registry.Key{Origin: t.Origin, Cell: t.CellID}]
+	if _, known := c.books.issued[run{t.ID, t.Fence}]; known {
+		c.fail("reused", fmt.Sprintf("task %s is issued under fence %d a second time", t.ID, t.Fence))
+	}
 	switch {
 	case rec == nil || rec.Settled != nil && !repeated(before, rec, t):
 		c.fail("vain", fmt.Sprintf("task %s is issued for a cell that is not in work", t.ID))
@@ -118,11 +126,14 @@ func (c *checker) cancels(id proto.MatrixID, after registry.View) {
 }
 
 // counts keeps what a run showed that counts as the answer to a task.
-func (c *checker) counts(t proto.Task, says proto.Verdict) {
-	switch says {
-	case proto.VerdictPass:
+func (c *checker) counts(t proto.Task, outcome proto.Outcome) {
+	if outcome == proto.OutcomeOOMOutside {
+		c.books.apart[aimOf(t)]++
+	}
+	switch says := outcome.Verdict(); {
+	case says == proto.VerdictPass:
 		c.books.passed[aimOf(t)] = true
-	case proto.VerdictFail:
+	case says == proto.VerdictFail || c.books.apart[aimOf(t)] > 1:
 		c.books.failed[aimOf(t)] = true
 	}
 }

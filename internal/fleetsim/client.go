@@ -137,11 +137,13 @@ func (r report) Ack(context.Context) error {
 type store struct {
 	traces   map[proto.Digest][]allocator.Event
 	programs map[proto.Digest][]byte
+	// modified is when each object was put last.
+	modified map[proto.Digest]time.Duration
 	down     bool
 }
 
 func newStore() *store {
-	return &store{traces: make(map[proto.Digest][]allocator.Event), programs: make(map[proto.Digest][]byte)}
+	return &store{traces: make(map[proto.Digest][]allocator.Event), programs: make(map[proto.Digest][]byte), modified: make(map[proto.Digest]time.Duration)}
 }
 
 var errNoStore = errors.New("the trace store does not answer")
@@ -187,5 +189,8 @@ func (c storeClient) GetProgram(_ context.Context, digest proto.Digest) (text []
 
 func (c storeClient) PutProgram(_ context.Context, text []byte) (digest proto.Digest, err error) {
 	digest = digestOf(string(text))
-	return digest, c.call(func() { c.store.programs[digest] = text })
+	return digest, c.call(func() {
+		c.store.programs[digest] = text
+		c.put(digest)
+	})
 }

@@ -35,6 +35,9 @@ type cluster struct {
 type entry struct {
 	cmd registry.Command
 	at  time.Time
+	// snapshot takes the place of the whole state; cmd is then nothing. An entry
+	// that has neither is a position which nobody wrote to.
+	snapshot []byte
 }
 
 // proposal is a command on its way into the log.
@@ -55,9 +58,10 @@ type node struct {
 	*cluster
 	id      int
 	machine *registry.Machine
-	applied uint64
-	up      bool
-	skew    time.Duration
+	// applied is the log position that it has come to, last the last entry there.
+	applied, last uint64
+	up            bool
+	skew          time.Duration
 	// service is the real coordinator, term its present term; nil without one.
 	service *coordinator.Coordinator
 	term    *term
@@ -80,7 +84,7 @@ func newCluster(s *sim, nodes int) (*cluster, error) {
 // boot starts the node's process: what only its memory held is gone.
 func (n *node) boot() error {
 	service, err := coordinator.New(coordinator.Config{Pause: 1, ReplayWorkers: 2, TasksPerPool: n.window},
-		coordinator.Deps{Registry: n, Queue: queueClient{n}, Traces: storeClient{n.sim}, Now: n.today})
+		coordinator.Deps{Registry: n, Queue: queueClient{n}, Traces: storeClient{n.sim}, Garbage: storeClient{n.sim}, Now: n.today})
 	n.service = service
 	return err
 }
@@ -95,9 +99,12 @@ func (n *node) Propose(ctx context.Context, cmd registry.Command) (registry.Repl
 	return p.reply, p.err
 }
 
+// epoch is when each history begins.
+func epoch() time.Time { return time.Unix(1_700_000_000, 0) }
+
 // clock is what the machine believes the time to be.
 func (n *node) clock() time.Time {
-	return time.Unix(1_700_000_000, 0).Add(n.now + n.wall + n.skew)
+	return epoch().Add(n.now + n.wall + n.skew)
 }
 
 // send takes a proposal to the log and its answer back.
@@ -183,6 +190,18 @@ const every = 24
 func (n *node) apply(index uint64) registry.Reply {
 	e := n.log[index-1]
 	n.applied = index
+	switch {
+	case e.snapshot != nil:
+		if err := n.machine.Restore(bytes.NewReader(e.snapshot)); err != nil {
+			n.check.fail("snapshot", fmt.Sprintf("node %d does not take the restored state: %v", n.id, err))
+		}
+		n.last = index
+		n.compare()
+		return registry.Reply{}
+	case e.cmd.Version == 0:
+		return registry.Reply{}
+	}
+	n.last = index
 	reply := n.machine.Apply(index, e.at, n.mutate(e.cmd))
 	if index%every == 0 {
 		n.compare()
@@ -263,6 +282,7 @@ func (n *node) restart() {
 			n.check.fail("snapshot", fmt.Sprintf("node %d does not take its own snapshot: %v", n.id, err))
 		}
 		n.applied = n.machine.View().AppliedIndex
+		n.last = n.applied
 	}
 	if err := n.boot(); err != nil {
 		n.check.fail("boot", err.Error())
@@ -290,17 +310,15 @@ func (n *node) snapshot() {
 	}
 }
 
-// View, Changed and Leadership implement coordinator.Registry. The last two are
-// for Coordinator.Run, whose place the simulator takes.
+// View, Changed and Leadership implement coordinator.Registry. Changed is for
+// Coordinator.Run, whose place the simulator takes.
 func (n *node) View() registry.View { return n.machine.View() }
 
 // Changed is never asked by a coordinator.Term.
 func (n *node) Changed(uint64) <-chan struct{} { panic("fleetsim: Changed is the simulator's own") }
 
-// Leadership is never asked by a coordinator.Term.
-func (n *node) Leadership() (bool, <-chan struct{}) {
-	panic("fleetsim: Leadership is the simulator's own")
-}
+// Leadership is what the node believes; nobody waits for it to change.
+func (n *node) Leadership() (bool, <-chan struct{}) { return n.term != nil, nil }
 
 func stepsDown(err error) bool {
 	return errors.Is(err, registry.ErrNotLeader) || errors.Is(err, registry.ErrClosed)

@@ -40,6 +40,7 @@ func (s *sim) checkEnd() {
 	}
 	s.check.tally(s.view())
 	s.checkQuiet(s.view())
+	s.checkStored(s.view())
 }
 
 // checkQuiet: the plan has nothing left to do, and every fit stands on recordings
@@ -83,6 +84,21 @@ func (s *sim) drained() bool {
 }
 
 func (s *sim) ending() ending { return s.view().Records }
+
+// unfitted is a group of which the undisturbed history has coefficients and this one
+// has none, though all that was recorded there was recorded here.
+func (t *town) unfitted(alone, disturbed registry.View) *Violation {
+	for key := range alone.Coefficients {
+		fewer := slices.ContainsFunc(t.keys, func(k registry.Key) bool {
+			return registry.GroupOf(alone.Records[k]) == key && alone.Records[k].Recording() != nil && disturbed.Records[k].Recording() == nil
+		})
+		if disturbed.Coefficients[key] != nil || fewer {
+			continue
+		}
+		return &Violation{Kind: "lost", What: fmt.Sprintf("the group %s has no coefficients, and has them when nothing comes in between", key.Group)}
+	}
+	return nil
+}
 
 func gaveUp(rec *registry.Record) bool {
 	return rec.Settled != nil && rec.Settled.State == proto.CellFailed && strings.HasPrefix(rec.Settled.Reason, "gave up after")

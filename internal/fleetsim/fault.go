@@ -32,13 +32,15 @@ const (
 	FaultClock     Fault = "clock"     // the coordinators' clocks jump
 	FaultSnapshot  Fault = "snapshot"  // a replica's state goes through a snapshot
 	FaultDrain     Fault = "drain"     // an agent is asked to end, in a run or a delivery
+	FaultRestore   Fault = "restore"   // a backup takes the registry's place
+	FaultKeep      Fault = "keep"      // a night passes, and the trace store is tidied
 	FaultForeign   Fault = "foreign"   // a result that nobody's run gave: of an unknown cell, or with something wrong in it
 )
 
 // Faults lists all.
 func Faults() []Fault {
 	return []Fault{FaultCrash, FaultPause, FaultNeighbour, FaultRun, FaultGPU, FaultStack, FaultDouble, FaultOrder, FaultAck, FaultQueue,
-		FaultStream, FaultStore, FaultSlow, FaultLeader, FaultNode, FaultUncertain, FaultClock, FaultSnapshot, FaultForeign, FaultDrain}
+		FaultStream, FaultStore, FaultSlow, FaultLeader, FaultNode, FaultUncertain, FaultClock, FaultSnapshot, FaultForeign, FaultDrain, FaultRestore, FaultKeep}
 }
 
 // ParseFaults reads a list, comma separated: "all", "none", or names.

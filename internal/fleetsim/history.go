@@ -48,13 +48,18 @@ type Counts struct {
 	// LostReports is what the queue lost, StalePublishes how often a node
 	// published that did not lead any more.
 	LostReports, StalePublishes int
+	// Triggered are sweeps that a standing order started, Verdicts comparisons
+	// that were kept, Drained tasks that were handed back, Restores backups that
+	// took the registry's place, Removed objects of the trace store that were garbage.
+	Triggered, Verdicts, Drained, Restores, Removed int
 	// Lasted is in simulated time.
 	Lasted time.Duration
 }
 
 func (s *sim) counts() Counts {
 	c := Counts{Cells: len(s.town.keys), Entries: len(s.cluster.log), Results: s.check.accepted, Late: s.check.offered - s.check.accepted,
-		Events: s.fired, Disturbed: len(s.check.disturbed), LostReports: s.check.books.lostReports, StalePublishes: s.check.books.stalePublishes, Lasted: s.now}
+		Events: s.fired, Disturbed: len(s.check.disturbed), LostReports: s.check.books.lostReports, StalePublishes: s.check.books.stalePublishes,
+		Triggered: s.check.books.triggered, Verdicts: s.check.books.judged, Drained: s.check.books.drained, Restores: s.check.books.restores, Removed: s.check.books.removed, Lasted: s.now}
 	for id, sweep := range s.view().Sweeps {
 		if strings.HasPrefix(string(id), "again-") {
 			c.GivenUp += len(sweep.Cells)
@@ -101,6 +106,9 @@ func Run(ctx context.Context, cfg Config) (History, error) {
 	h.Violation = s.check.first
 	if h.Violation == nil {
 		h.Violation = t.checkSame(alone.ending(), s.ending())
+	}
+	if h.Violation == nil {
+		h.Violation = t.unfitted(alone.view(), s.view())
 	}
 	h.Counts, h.Done, h.States = s.counts(), s.trouble.count, make(map[proto.CellState]int)
 	for _, key := range t.keys {

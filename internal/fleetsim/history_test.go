@@ -94,6 +94,11 @@ func summary(all []History, took time.Duration) string {
 		sum.StalePublishes += h.StalePublishes
 		sum.GivenUp += h.GivenUp
 		sum.LostReports += h.LostReports
+		sum.Triggered += h.Triggered
+		sum.Verdicts += h.Verdicts
+		sum.Drained += h.Drained
+		sum.Restores += h.Restores
+		sum.Removed += h.Removed
 		sum.Disturbed += h.Disturbed
 		sum.Lasted += h.Lasted
 		for f, n := range h.Done {
@@ -112,7 +117,8 @@ func summary(all []History, took time.Duration) string {
 		faults = append(faults, fmt.Sprintf("%s %d", f, done[f]))
 	}
 	return fmt.Sprintf("%d histories in %.1f s: %d cells, %d entries, %d results counted and %d late, %d events, %.0f h of simulated time\n"+
-		"runs disturbed %d, cells given up and submitted again %d, reports lost by the queue %d, publishes by stale leaders %d\ncells: %s\nfaults: %s",
+		"runs disturbed %d, cells given up and submitted again %d, reports lost by the queue %d, publishes by stale leaders %d\n"+
+		"sweeps by standing orders %d, verdicts %d, tasks handed back by drained agents %d, restores %d, garbage removed %d\ncells: %s\nfaults: %s",
 		len(all), took.Seconds(), sum.Cells, sum.Entries, sum.Results, sum.Late, sum.Events, sum.Lasted.Hours(),
-		sum.Disturbed, sum.GivenUp, sum.LostReports, sum.StalePublishes, strings.Join(ends, ", "), strings.Join(faults, ", "))
+		sum.Disturbed, sum.GivenUp, sum.LostReports, sum.StalePublishes, sum.Triggered, sum.Verdicts, sum.Drained, sum.Restores, sum.Removed, strings.Join(ends, ", "), strings.Join(faults, ", "))
 }

@@ -36,6 +36,10 @@ const (
 	twice mutation = "a standing order is triggered twice"
 	// unbounded: leaders forget what an order has started today.
 	unbounded mutation = "max_per_day is not held"
+	// reused: a restored registry goes on where the backup was taken.
+	reused mutation = "a restored registry gives fences anew"
+	// nameless: the trace store lists objects without their names.
+	nameless mutation = "a trace that is referred to is removed"
 	// drainedCounts: an agent that is drained reports the run that it ended.
 	drainedCounts mutation = "a drained run is counted"
 )

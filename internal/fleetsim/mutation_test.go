@@ -28,6 +28,8 @@ func TestPlantedBugs(t *testing.T) {
 		{twice, 20, "rollout"},
 		{unbounded, 20, "rollout"},
 		{drainedCounts, 20, "drained"},
+		{reused, 20, "reused"},
+		{nameless, 20, "garbage"},
 	} {
 		t.Run(string(bug.mutation), func(t *testing.T) {
 			for seed := range uint64(bug.seeds) {

@@ -109,6 +109,7 @@ func (a *agent) drainWithin(d time.Duration) {
 // taken back, what waits in its outbox is left to the next one.
 func (a *agent) leave(held *message) {
 	a.note("%s leaves", a.id)
+	a.check.books.drained += pick(held != nil, 1)
 	if held != nil && a.running != nil {
 		a.check.ended[ended{a.id, run{held.task.ID, held.task.Fence}}] = true
 		if a.cfg.mutation == drainedCounts {

@@ -28,10 +28,8 @@ type sim struct {
 	// waylaid are the sweeps that wait for a settlement of theirs; see sweep.ambush.
 	waylaid []sweep
 	size    size
-	// nights is how many sweeps the order had started when the last night passed,
-	// wall by how much the machines' clocks have gone on.
-	nights int
-	wall   time.Duration
+	// wall is by how much the machines' clocks have gone on.
+	wall time.Duration
 }
 
 // size is how large a fleet is.
@@ -186,6 +184,18 @@ func (s *sim) plague() {
 			one(s.dice.of("node"), up...).crash(s.dice.between("down", time.Second, 40*time.Second))
 		}
 	})
+	at(FaultRestore, 150*time.Second, func() {
+		b, wait := s.cluster.keep(), s.dice.between("restore", 5*time.Second, 90*time.Second)
+		if b != nil && s.now+wait < s.trouble.until {
+			at := s.wall // a backup of another day may refer to what was removed
+			s.after(wait, func() {
+				if s.wall == at {
+					s.cluster.restore(b)
+				}
+			})
+		}
+	})
+	at(FaultKeep, 60*time.Second, s.collect)
 	at(FaultClock, 60*time.Second, func() {
 		one(s.dice.of("clock"), s.cluster.nodes...).skew = s.dice.between("skew", -time.Hour, time.Hour)
 	})
@@ -279,7 +289,7 @@ func (s *sim) allSettled() bool {
 // pass lets a night go by in which nothing happens.
 func (s *sim) pass() {
 	s.note("a night passes")
-	s.nights, s.wall = len(s.check.rollouts.started), s.wall+night
+	s.wall += night
 }
 
 // drain asks an agent to end: through a coordinator, or as its machine does.

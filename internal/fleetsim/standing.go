@@ -212,7 +212,7 @@ func (s *sim) strays(a *agent) {
 // holds back.
 func (s *sim) waitsForDay() bool {
 	o, v := s.town.order, s.view()
-	if o == nil || len(s.check.rollouts.started) == s.nights || s.check.rollouts.covered() == len(o.wants) {
+	if o == nil || s.cluster.leader == nil || s.check.rollouts.covered() == len(o.wants) {
 		return false
 	}
 	for _, rec := range v.Records {
@@ -220,7 +220,13 @@ func (s *sim) waitsForDay() bool {
 			return false
 		}
 	}
-	return (len(s.check.rollouts.started)-s.nights)%o.policy.MaxPerDay == 0
+	today := 0
+	for _, at := range s.check.rollouts.started {
+		if s.cluster.leader.clock().Sub(at) < 24*time.Hour {
+			today++
+		}
+	}
+	return today >= o.policy.MaxPerDay
 }
 
 // missing says what the order is still to come to; empty for nothing.

@@ -46,6 +46,8 @@ func nameOfCommand(c registry.Command) string {
 		return "program " + c.SetProgram.Refused + c.SetProgram.Stale
 	case c.Settle != nil:
 		return fmt.Sprintf("settle %s %s at %s %s", cell(c.Settle.Key), c.Settle.Settlement.State, c.Settle.Settlement.Boundary.Boundary, c.Settle.Settlement.Reason)
+	case c.SetVerdict != nil:
+		return fmt.Sprintf("verdict on %s against %s: %s", c.SetVerdict.ID, c.SetVerdict.Verdict.Base, c.SetVerdict.Verdict.Summary)
 	case c.SetCoefficients != nil:
 		return "coefficients"
 	}

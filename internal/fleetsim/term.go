@@ -91,7 +91,7 @@ func (t *term) loop() {
 // wait is over when the registry is beyond seen, a job has ended or an audit is due.
 func (t *term) wait(seen uint64) (auditDue bool) {
 	n := t.node
-	if n.applied <= seen && !t.news && n.now < t.tick {
+	if n.last <= seen && !t.news && n.now < t.tick {
 		_ = n.await(func(done func()) { // the loop looks at its context next
 			t.wakeUp = done
 			n.after(t.tick-n.now, done)

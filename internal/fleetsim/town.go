@@ -53,6 +53,10 @@ func drawTown(d *dice, most int) *town {
 		most = max(1, most/3)
 	}
 	cells := drawCells(r, most)
+	if ordered { // as in a matrix file: what has two kinds is compared with nothing
+		kind := cells[0].QuotaKind
+		cells = slices.DeleteFunc(cells, func(c proto.Cell) bool { return c.QuotaKind != kind })
+	}
 	for _, c := range cells {
 		stack := proto.Stack{GPU: c.GPU, Driver: c.Driver, CUDA: cudaName, Torch: torchVer}
 		if !slices.Contains(t.stacks, stack) {
