@@ -154,12 +154,12 @@ func (d *duty) forget(v registry.View) {
 
 func (d *duty) replayed(ctx context.Context, j job[registry.Key]) {
 	d.replays.finished(j)
-	d.jobFailed(ctx, j.err, "replay of cell "+string(j.key.Cell), len(d.replays.failed))
+	d.jobFailed(ctx, j.err, "replay of cell "+string(j.key.Cell), d.replays.afresh)
 }
 
 func (d *duty) built(ctx context.Context, j job[registry.FamilyKey]) {
 	d.builds.finished(j)
-	d.jobFailed(ctx, j.err, "program of "+j.key.Family, len(d.builds.failed))
+	d.jobFailed(ctx, j.err, "program of "+j.key.Family, d.builds.afresh)
 }
 
 func (d *duty) fitted(j job[registry.GroupKey]) {

@@ -11,15 +11,29 @@ type jobs[K comparable] struct {
 	// while it lasts: one that cannot be interrupted may outlive its term. nil is
 	// room for all.
 	room chan struct{}
-	// busy are the keys at work; failed those that failed and rest until again
-	// is called.
+	// busy are the keys at work; failed those that failed, until they do not, and
+	// afresh how many have since again was called.
 	busy   map[K]bool
-	failed map[K]bool
+	failed map[K]*turns
+	afresh int
 	// done has room for every job, so that none waits for the owner.
 	done chan job[K]
 	wg   sync.WaitGroup
 	// spawn runs work beside the caller; nil is a goroutine, see ended.
 	spawn func(work func())
+}
+
+// turns are how often in a row something has failed, and for how many calls of
+// again it rests: twice it is tried at the next, after that each time twice as
+// late. What fails for want of room in the store may have read gigabytes before.
+type turns struct{ failed, rests int }
+
+// mostTurns is the most that something rests: a minute, at the usual interval.
+const mostTurns = 12
+
+func (t *turns) fail() {
+	t.failed++
+	t.rests = min(1<<min(max(0, t.failed-2), 4), mostTurns)
 }
 
 type job[K comparable] struct {
@@ -28,13 +42,13 @@ type job[K comparable] struct {
 }
 
 func newJobs[K comparable](slots int, room chan struct{}) *jobs[K] {
-	return &jobs[K]{slots: slots, room: room, busy: make(map[K]bool), failed: make(map[K]bool), done: make(chan job[K], slots)}
+	return &jobs[K]{slots: slots, room: room, busy: make(map[K]bool), failed: make(map[K]*turns), done: make(chan job[K], slots)}
 }
 
-// start runs work for the key, unless it is at work already, has failed, or no
+// start runs work for the key, unless it is at work already, has failed and rests, or no
 // slot is free; then the owner asks again later. It reports whether it began.
 func (j *jobs[K]) start(key K, work func() error) bool {
-	if j.busy[key] || j.failed[key] || len(j.busy) >= j.slots {
+	if t := j.failed[key]; j.busy[key] || t != nil && t.rests > 0 || len(j.busy) >= j.slots {
 		return false
 	}
 	j.busy[key] = true
@@ -56,13 +70,24 @@ func (j *jobs[K]) start(key K, work func() error) bool {
 // finished frees the slot of a job that came out of done.
 func (j *jobs[K]) finished(d job[K]) {
 	delete(j.busy, d.key)
-	if d.err != nil {
-		j.failed[d.key] = true
+	if d.err == nil {
+		delete(j.failed, d.key)
+		return
 	}
+	if j.failed[d.key] == nil {
+		j.failed[d.key] = &turns{}
+	}
+	j.failed[d.key].fail()
+	j.afresh++
 }
 
-// again lets failed keys be started once more.
-func (j *jobs[K]) again() { clear(j.failed) }
+// again lets failed keys be started once more, those that failed often not each time.
+func (j *jobs[K]) again() {
+	j.afresh = 0
+	for _, t := range j.failed {
+		t.rests--
+	}
+}
 
 // ended is closed when all work has ended; no more may be started.
 func (j *jobs[K]) ended() <-chan struct{} {

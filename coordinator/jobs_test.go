@@ -2,7 +2,9 @@ package coordinator
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -47,4 +49,41 @@ func TestTermLeavesItsJobs(t *testing.T) {
 			t.Errorf("parted after %v, the job ran: %v", time.Since(began), ran.Load())
 		}
 	})
+}
+
+// TestFailuresRest: what fails is tried again at the next audit, and less and less
+// often as it goes on; once it has not failed, it is as at first.
+func TestFailuresRest(t *testing.T) {
+	j := newJobs[string](1, nil)
+	try := func(err error) bool {
+		began := j.start("a", func() error { return err })
+		if began {
+			j.finished(<-j.done)
+		}
+		return began
+	}
+	down := errors.New("the store is full")
+	var at []int
+	for audit := range 42 {
+		j.again()
+		if try(down) {
+			at = append(at, audit)
+		}
+		if try(down) {
+			t.Fatalf("tried twice within audit %d", audit)
+		}
+	}
+	if want := []int{0, 1, 2, 4, 8, 16, 28, 40}; !slices.Equal(at, want) {
+		t.Errorf("tried at audits %v, want %v", at, want)
+	}
+	for range mostTurns {
+		j.again()
+	}
+	if !try(nil) || !try(down) || try(down) {
+		t.Error("what has not failed rests, or what has failed does not")
+	}
+	if j.again(); !try(down) {
+		t.Error("after a success the first failure is not tried again at the next audit")
+	}
+	<-j.ended()
 }
