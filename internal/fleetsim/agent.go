@@ -14,24 +14,35 @@ import (
 // reports, and only then acks.
 type agent struct {
 	*sim
-	id    proto.AgentID
-	stack proto.Stack // that it has now; it pulls from its pool
-	home  proto.Stack // that it has but for a while
+	id proto.AgentID
 	// life numbers the processes: what an earlier one began ends with it.
 	life int
 	// frozen is until when the process stands still.
 	frozen time.Duration
 	idle   bool
-	held   *message
-	// running is the task that it runs now; nil between runs.
-	running *proto.Task
+	rig
+	hands
 	presence
 	drain
+}
+
+// rig is the card and what drives it.
+type rig struct {
+	// stack is what it has now, whose pool it pulls from; home what it has but for
+	// a while.
+	stack, home proto.Stack
+	// wrong and lost are until when the card has another driver, or is gone.
+	wrong, lost time.Duration
+}
+
+// hands are what an agent holds.
+type hands struct {
+	held *message
+	// running is the task that it runs now; nil between runs.
+	running *proto.Task
 	// outbox outlives the process, reported does not.
 	outbox   []*parcel
 	reported map[run]bool
-	// wrong and lost are until when the card has another driver, or is gone.
-	wrong, lost time.Duration
 }
 
 // run is one execution of a task that counts.
@@ -49,7 +60,8 @@ type parcel struct {
 }
 
 func newAgent(s *sim, number int, stack proto.Stack) *agent {
-	return &agent{sim: s, id: proto.AgentID(fmt.Sprintf("gpu-%d", number)), stack: stack, home: stack, reported: make(map[run]bool), presence: presence{down: true, seen: -announced}}
+	return &agent{sim: s, id: proto.AgentID(fmt.Sprintf("gpu-%d", number)),
+		rig: rig{stack: stack, home: stack}, hands: hands{reported: make(map[run]bool)}, presence: presence{down: true, seen: -announced}}
 }
 
 // later goes on in a while, if this process is still there and not frozen.
@@ -128,7 +140,7 @@ func (a *agent) renew(m *message) {
 func (a *agent) work(m *message) {
 	took := a.dice.between("run", 2*time.Second, 15*time.Second)
 	a.running = &m.task
-	delete(a.check.ended, ended{a.id, run{m.task.ID, m.task.Fence}})
+	delete(a.check.books.ended, ended{a.id, run{m.task.ID, m.task.Fence}})
 	if a.trouble.hits(a.now, FaultPause, 25) {
 		a.frozen, a.seen = a.now+a.dice.between("pause", lease/2, 4*lease), a.now
 		a.noteTask(m.task, "%s stands still until %s", a.id, a.frozen.Round(time.Second))

@@ -20,14 +20,18 @@ type books struct {
 	// apart is how often an aim was refused outside the allocator: that is believed
 	// when a second run says the same.
 	apart map[aim]int
-	// stalePublishes and lostReports are counted to show that they happened.
-	stalePublishes, lostReports int
-	// triggered, judged, restores, drained and removed count what was done in all.
-	triggered, judged, restores, drained, removed int
+	Happened
+	// ended are runs that were ended with their agents.
+	ended map[ended]bool
+	// submitted are the sweeps that people know to be in the registry.
+	submitted map[proto.MatrixID]bool
+	// restored is the position at which a backup took the registry's place last.
+	restored uint64
 }
 
 func newBooks() books {
-	return books{issued: make(map[run]proto.Task), offered: make(map[run]bool), revisions: make(map[registry.Key]int), passed: make(map[aim]bool), failed: make(map[aim]bool), apart: make(map[aim]int)}
+	return books{issued: make(map[run]proto.Task), offered: make(map[run]bool), revisions: make(map[registry.Key]int), passed: make(map[aim]bool), failed: make(map[aim]bool), apart: make(map[aim]int),
+		ended: make(map[ended]bool), submitted: make(map[proto.MatrixID]bool)}
 }
 
 func aimOf(t proto.Task) aim { return aim{t.CellID, t.Kind, t.Quota} }

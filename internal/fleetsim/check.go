@@ -36,17 +36,11 @@ type checker struct {
 	outside map[aim]bool
 	// cancelled are the sweeps whose cancellation was answered.
 	cancelled map[proto.MatrixID]bool
-	// submitted are the sweeps that people know to be in the registry.
-	submitted map[proto.MatrixID]bool
 	offered   int
 	accepted  int
 	first     *Violation
 	books     books
 	rollouts  rollouts
-	// ended are runs that were ended with their agents.
-	ended map[ended]bool
-	// restored is the entry at which a backup took the registry's place last.
-	restored uint64
 }
 
 // aim is what a run was asked for.
@@ -58,7 +52,7 @@ type aim struct {
 
 func newChecker(s *sim) *checker {
 	return &checker{sim: s, open: make(map[run]proto.Task), counted: make(map[run]int), settled: make(map[registry.Key]uint64),
-		disturbed: make(map[run]string), outside: make(map[aim]bool), cancelled: make(map[proto.MatrixID]bool), submitted: make(map[proto.MatrixID]bool), books: newBooks(), rollouts: newRollouts(), ended: make(map[ended]bool)}
+		disturbed: make(map[run]string), outside: make(map[aim]bool), cancelled: make(map[proto.MatrixID]bool), books: newBooks(), rollouts: newRollouts()}
 }
 
 // fail notes the first violation; the history ends there.
@@ -81,7 +75,7 @@ func (c *checker) committed(before, after registry.View, p *proposal) {
 		c.judges(cmd.SetVerdict, p)
 	case cmd.AddSweep != nil:
 		c.triggers(cmd.AddSweep, p.reply, after)
-		c.submitted[cmd.AddSweep.ID] = true
+		c.books.submitted[cmd.AddSweep.ID] = true
 		for _, cell := range cmd.AddSweep.Cells {
 			key := registry.Key{Origin: cmd.AddSweep.Origin, Cell: cell.ID()}
 			if rec := after.Records[key]; rec != nil && rec.Settled == nil {
@@ -128,7 +122,7 @@ func (c *checker) took(r proto.Result, reply registry.Reply) {
 		return
 	}
 	delete(c.open, this)
-	if c.ended[ended{r.Agent, this}] && r.Evidence.Seconds == 0 { // what came to an end says how long it took
+	if c.books.ended[ended{r.Agent, this}] && r.Evidence.Seconds == 0 { // what came to an end says how long it took
 		c.fail("drained", fmt.Sprintf("%s of %s by %s counts, whose run was ended with the agent", r.Outcome, r.Task, r.Agent))
 	}
 	if r.Stack.Pool(r.Origin) != task.Pool() {

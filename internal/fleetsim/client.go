@@ -47,7 +47,7 @@ func (c queueClient) Publish(_ context.Context, tasks []proto.Task) (int, error)
 	if err := c.call(func() {
 		if node.leader != node {
 			node.note("node %d publishes %d tasks and does not lead any more", node.id, len(tasks))
-			node.check.books.stalePublishes++
+			node.check.books.StalePublishes++
 			if node.cfg.mutation == uncommitted {
 				tasks = invent(tasks)
 			}

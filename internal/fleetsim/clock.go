@@ -7,7 +7,10 @@ import (
 
 // clock is simulated time: a heap of what is still to happen.
 type clock struct {
-	now    time.Duration
+	now time.Duration
+	// wall is by how much the machines' clocks are ahead of it: nights in which
+	// nothing happens.
+	wall   time.Duration
 	seq    uint64
 	events eventHeap
 	// fired counts what has happened.

@@ -39,27 +39,33 @@ type History struct {
 	Story []string
 }
 
+// Happened is what came in between, and what came of it.
+type Happened struct {
+	// LostReports is what the queue lost, StalePublishes how often a node
+	// published that did not lead any more.
+	LostReports, StalePublishes int
+	// Triggered are sweeps that a standing order started, Verdicts comparisons
+	// that were kept.
+	Triggered, Verdicts int
+	// Drained are tasks that agents handed back as they ended, Restores backups
+	// that took the registry's place, Removed objects that were garbage.
+	Drained, Restores, Removed int
+}
+
 // Counts are what a history had in it.
 type Counts struct {
 	Cells, Entries, Results, Late, Events int
 	// Disturbed are runs that something came in between, GivenUp cells that
 	// failed for it and were submitted again.
 	Disturbed, GivenUp int
-	// LostReports is what the queue lost, StalePublishes how often a node
-	// published that did not lead any more.
-	LostReports, StalePublishes int
-	// Triggered are sweeps that a standing order started, Verdicts comparisons
-	// that were kept, Drained tasks that were handed back, Restores backups that
-	// took the registry's place, Removed objects of the trace store that were garbage.
-	Triggered, Verdicts, Drained, Restores, Removed int
+	Happened
 	// Lasted is in simulated time.
 	Lasted time.Duration
 }
 
 func (s *sim) counts() Counts {
 	c := Counts{Cells: len(s.town.keys), Entries: len(s.cluster.log), Results: s.check.accepted, Late: s.check.offered - s.check.accepted,
-		Events: s.fired, Disturbed: len(s.check.disturbed), LostReports: s.check.books.lostReports, StalePublishes: s.check.books.stalePublishes,
-		Triggered: s.check.books.triggered, Verdicts: s.check.books.judged, Drained: s.check.books.drained, Restores: s.check.books.restores, Removed: s.check.books.removed, Lasted: s.now}
+		Events: s.fired, Disturbed: len(s.check.disturbed), Happened: s.check.books.Happened, Lasted: s.now}
 	for id, sweep := range s.view().Sweeps {
 		if strings.HasPrefix(string(id), "again-") {
 			c.GivenUp += len(sweep.Cells)

@@ -109,9 +109,9 @@ func (a *agent) drainWithin(d time.Duration) {
 // taken back, what waits in its outbox is left to the next one.
 func (a *agent) leave(held *message) {
 	a.note("%s leaves", a.id)
-	a.check.books.drained += pick(held != nil, 1)
+	a.check.books.Drained += pick(held != nil, 1)
 	if held != nil && a.running != nil {
-		a.check.ended[ended{a.id, run{held.task.ID, held.task.Fence}}] = true
+		a.check.books.ended[ended{a.id, run{held.task.ID, held.task.Fence}}] = true
 		if a.cfg.mutation == drainedCounts {
 			a.queue.report(a.killed(held.task))
 		}
@@ -137,7 +137,7 @@ type ended struct {
 
 // stopped checks a run that coordinators end: its task is not open.
 func (c *checker) stopped(t proto.Task, said proto.Control) {
-	if _, open := c.open[run{t.ID, t.Fence}]; open && uint64(said.Seen) > c.restored {
+	if _, open := c.open[run{t.ID, t.Fence}]; open && uint64(said.Seen) > c.books.restored {
 		c.fail("lost", fmt.Sprintf("the run of %s under fence %d is ended as of entry %d, and its task is open", t.ID, t.Fence, said.Seen))
 	}
 }

@@ -74,7 +74,7 @@ func (c *cluster) restore(b *backup) {
 		}
 		c.log = append(c.log, entry{snapshot: text.Bytes()}, entry{}) // raft burns the position after it
 	}
-	c.check.books.restores++
+	c.check.books.Restores++
 	c.check.recall(b.books, uint64(len(c.log)))
 	for _, n := range c.nodes {
 		if n.up && (n == c.leader || c.dice.chance("restored", 50)) {
@@ -103,7 +103,7 @@ func (s *sim) resubmit() {
 	v := s.view()
 	for _, sw := range s.town.sweeps {
 		sweep := v.Sweeps[sw.ID]
-		if s.check.submitted[sw.ID] && sweep == nil {
+		if s.check.books.submitted[sw.ID] && sweep == nil {
 			s.after(s.dice.between("resubmit", 0, 20*time.Second), func() { s.submit(registry.Command{AddSweep: &sw.AddSweep}) })
 		}
 		if s.check.cancelled[sw.ID] && (sweep == nil || !sweep.Cancelled) {
@@ -145,7 +145,7 @@ func (c *checker) recall(m memory, at uint64) {
 	c.counted, c.settled, c.books.revisions = maps.Clone(m.counted), maps.Clone(m.settled), maps.Clone(m.revisions)
 	c.books.passed, c.books.failed, c.books.apart = maps.Clone(m.passed), maps.Clone(m.failed), maps.Clone(m.apart)
 	c.offered, c.accepted, c.rollouts = m.offered, m.accepted, m.rollouts.clone()
-	c.restored = at
+	c.books.restored = at
 }
 
 func (r rollouts) clone() rollouts {

@@ -98,7 +98,7 @@ func (s *sim) collect() {
 
 // removes checks that nothing goes which the registry refers to.
 func (c *checker) removes(d proto.Digest) {
-	c.books.removed++
+	c.books.Removed++
 	c.note("object %.8s is removed", d)
 	if what := refers(c.view(), d); what != "" {
 		c.fail("garbage", fmt.Sprintf("object %.8s is removed, which is %s", d, what))

@@ -60,7 +60,7 @@ func (c *checker) triggers(add *registry.AddSweep, reply registry.Reply, after r
 		c.fail("rollout", fmt.Sprintf("%s is swept on driver %s with the cells %v and not %v", add.Name, t.Stack.Driver, cells, o.wants[t.Stack.Driver]))
 	}
 	c.rollouts.swept[*t.Stack] = true
-	c.books.triggered++
+	c.books.Triggered++
 	c.rollouts.started = append(c.rollouts.started, sweep.Submitted)
 	today := 0
 	for _, at := range c.rollouts.started {
@@ -79,7 +79,7 @@ func (c *checker) judges(cmd *registry.SetVerdict, p *proposal) {
 	if !p.reply.Accepted {
 		return
 	}
-	c.books.judged++
+	c.books.Verdicts++
 	if c.rollouts.verdicts[cmd.ID]++; c.rollouts.verdicts[cmd.ID] > 1+c.rollouts.repeats[cmd.ID] {
 		c.fail("verdict", fmt.Sprintf("%s is compared for the %d. time", cmd.ID, c.rollouts.verdicts[cmd.ID]))
 	}

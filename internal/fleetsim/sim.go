@@ -27,9 +27,6 @@ type sim struct {
 	story   *story
 	// waylaid are the sweeps that wait for a settlement of theirs; see sweep.ambush.
 	waylaid []sweep
-	size    size
-	// wall is by how much the machines' clocks have gone on.
-	wall time.Duration
 }
 
 // size is how large a fleet is.
@@ -39,7 +36,7 @@ type size struct {
 }
 
 func newSim(ctx context.Context, cfg Config, t *town, z size) (*sim, error) {
-	s := &sim{kernel: newKernel(ctx), cfg: cfg, dice: newDice(cfg.Seed), town: t, store: newStore(), story: &story{on: cfg.Story}, size: z}
+	s := &sim{kernel: newKernel(ctx), cfg: cfg, dice: newDice(cfg.Seed), town: t, store: newStore(), story: &story{on: cfg.Story}}
 	s.check = newChecker(s)
 	s.trouble = drawTrouble(s.dice, cfg.Faults)
 	if len(cfg.Faults) == 0 {

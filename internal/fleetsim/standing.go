@@ -182,7 +182,7 @@ func (s *sim) arrive(c arrival) {
 		return
 	}
 	s.note("driver %s on %s comes", c.stack.Driver, c.stack.GPU)
-	for range s.size.agents {
+	for range s.perStack() {
 		a := newAgent(s, len(s.agents), c.stack)
 		if !c.swept && c.stack.GPU == gpuName {
 			a.lost = 1 << 62
@@ -190,6 +190,14 @@ func (s *sim) arrive(c arrival) {
 		s.agents = append(s.agents, a)
 		a.begin()
 	}
+}
+
+// perStack is how many agents each stack of the town has.
+func (s *sim) perStack() (n int) {
+	for _, a := range s.agents {
+		n += pick(a.home == s.town.stacks[0], 1)
+	}
+	return n
 }
 
 // strays is an agent that comes back with another driver of the town for a while,

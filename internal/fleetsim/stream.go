@@ -192,7 +192,7 @@ func (q *stream) lose(tasks, reports bool) {
 		q.tasks = nil
 	}
 	if reports {
-		q.check.books.lostReports += len(q.reports)
+		q.check.books.LostReports += len(q.reports)
 		q.reports, q.stored = nil, make(map[string]bool)
 	}
 }
