@@ -27,11 +27,11 @@ type progress struct {
 	bars     *mpb.Progress
 	bar      *mpb.Bar
 	settled  int
-	first    int // cells that were settled at the first look
+	first    int       // cells that were settled at the first look
+	moved    time.Time // when their number changed last
 	began    time.Time
 	warned   []string // to what is no screen, each once
 	waits    []wait   // as the fleet was asked last
-	asked    time.Time
 	size     func() (columns, rows int) // of the terminal; zero where unknown
 }
 
@@ -54,6 +54,9 @@ func (p *progress) show(r proto.Report) {
 	settled := r.Counts.Settled()
 	if p.settled < 0 {
 		p.first = settled
+	}
+	if settled != p.settled {
+		p.moved = time.Now()
 	}
 	if p.watch && p.terminal {
 		p.settled = settled
@@ -89,6 +92,9 @@ func (p *progress) pace(r proto.Report) string {
 // mostOnScreen is how many of the cells in work a screen lists.
 const mostOnScreen = 15
 
+// stillLimit is after how long a screen on which nothing changes says so.
+const stillLimit = 2 * time.Minute
+
 // screen draws the head of the status anew, and the cells that are in work.
 func (p *progress) screen(r proto.Report) {
 	columns, rows := 0, 0
@@ -103,6 +109,9 @@ func (p *progress) screen(r proto.Report) {
 	head := reportHead(r, pace)
 	for _, w := range p.waits {
 		head = append(head, wrapped(w.String()+w.remedy()))
+	}
+	if still := time.Since(p.moved); still > stillLimit && len(p.waits) == 0 {
+		head = append(head, fmt.Sprintf("no cell has settled for %s; fleetctl agents list shows what runs", roughly(still)))
 	}
 	for _, line := range head {
 		lines = append(lines, fitted(line, columns)...)
@@ -217,7 +226,7 @@ func awaitSettled(ctx context.Context, client *api.Client, id proto.MatrixID, p 
 	defer p.done()
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
-	var silentSince, settledSince time.Time
+	var silentSince, settledSince, asked time.Time
 	for {
 		report, err := client.Sweep(ctx, id)
 		switch {
@@ -226,9 +235,9 @@ func awaitSettled(ctx context.Context, client *api.Client, id proto.MatrixID, p 
 			p.show(report)
 			if report.State == "running" {
 				settledSince = time.Time{}
-				if time.Since(p.asked) > askEvery {
+				if time.Since(asked) > askEvery {
 					p.warn(whoIsMissing(ctx, client, report))
-					p.asked = time.Now()
+					asked = time.Now()
 				}
 				break
 			}

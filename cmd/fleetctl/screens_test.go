@@ -140,6 +140,12 @@ func TestWatch(t *testing.T) {
 		t.Errorf("a wait that is over is still on the screen:\n%q", out.String())
 	}
 	out.Reset()
+	p.moved = time.Now().Add(-7 * time.Minute)
+	p.show(aSweep())
+	if !strings.Contains(out.String(), "no cell has settled for 7 min") {
+		t.Errorf("nothing is said about a sweep that stands still:\n%q", out.String())
+	}
+	out.Reset()
 	quiet := &progress{w: &out, settled: -1, watch: true, began: time.Now().Add(-time.Minute)}
 	quiet.show(aSweep())
 	quiet.show(aSweep())
