@@ -30,8 +30,8 @@ type progress struct {
 	first    int       // cells that were settled at the first look
 	moved    time.Time // when their number changed last
 	began    time.Time
-	warned   []string // to what is no screen, each once
-	waits    []wait   // as the fleet was asked last
+	warned   []string                   // to what is no screen, each once
+	waits    []wait                     // as the fleet was asked last
 	size     func() (columns, rows int) // of the terminal; zero where unknown
 }
 
