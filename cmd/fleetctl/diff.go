@@ -101,10 +101,8 @@ func (f diffFlags) options() (diff.Options, error) {
 	if f.confidence < 0.5 || f.confidence > 0.999 || f.confidence != f.confidence {
 		return o, fmt.Errorf("--confidence is between 0.5 and 0.999, not %v", f.confidence)
 	}
-	if f.card != "" {
-		if o.Card, err = proto.ParseBytes(f.card); err != nil {
-			return o, fmt.Errorf("--card: %w", err)
-		}
+	if o.Card, err = positive("--card", f.card); err != nil {
+		return o, err
 	}
 	switch {
 	case f.repeat < autoRepeat || f.repeat > 20:

@@ -93,7 +93,7 @@ func (a *app) readCoefficients(path string) ([]proto.Coefficients, error) {
 	}
 	var d coefficientsDocument
 	if err := json.Unmarshal(text, &d); err != nil {
-		return nil, usagef("%s is no document with coefficients: %w", name, err)
+		return nil, usagef("%s is no document with coefficients: give what fit runs, coefficients get or matrix status print with --json", name)
 	}
 	if len(d.Coefficients) == 0 {
 		return nil, usagef("%s holds no coefficients: give what fit runs, coefficients get or matrix status print with --json", name)

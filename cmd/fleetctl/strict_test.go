@@ -113,6 +113,7 @@ func TestFlagErrors(t *testing.T) {
 		"quota recommend --seq-len 1e3":                  `--seq-len "1e3" is not a number as it is wanted here`,
 		"quota recommend --seq-len 99999999999999999999": `--seq-len "99999999999999999999" is out of range`,
 		"quota recommend":                                "fleetctl quota recommend wants --seq-len; see fleetctl quota recommend --help",
+		"matrix diff a b --card 24":                      "--card is 24 bytes, less than any run takes",
 		"registry backup":                                "fleetctl registry backup wants --output; see",
 		"matrix list --server":                           "flag needs an argument: --server; see fleetctl matrix list --help",
 		"token new --role read --name a --expires 1":     `missing unit in duration "1"`,

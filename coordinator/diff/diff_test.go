@@ -163,6 +163,11 @@ func TestJobs(t *testing.T) {
 	if !slices.Equal(d.Jobs.QuotaTooSmall, []string{"L128 B1"}) || !slices.Equal(d.Jobs.CardTooSmall, []string{"L128 B1"}) || d.Counts.Changed+d.Counts.NeedMore != 2 {
 		t.Errorf("%+v, %+v", d.Jobs, d.Counts)
 	}
+	for card, says := range map[proto.Bytes]string{mib: "A card of 1 MiB held none of 4 cells before.", 1 << 50: "still holds every cell that it held before (4 of 4)."} {
+		if said := compared(t, a, b, Options{Card: card}).Jobs.Sentences; !strings.Contains(said[len(said)-1], says) {
+			t.Errorf("%v: %q", card, said)
+		}
+	}
 	for i, want := range []bool{false, true, true, true} {
 		if job := d.Cells[i].Job; job == nil || job.FitsOldQuota != want || job.NeedBefore != a.Cells[i].Boundary.Boundary+670*mib {
 			t.Errorf("%s: %+v", d.Cells[i].Name(), job)

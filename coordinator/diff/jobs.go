@@ -66,7 +66,7 @@ func beside(c proto.CellReport) proto.Bytes {
 // jobs says what the cells mean for those who run under quotas.
 func jobs(cells []Cell, basis Basis, card proto.Bytes) Jobs {
 	j := Jobs{QuotaTooSmall: []string{}, CardTooSmall: []string{}, Card: card, Sentences: []string{}}
-	asked, sized := 0, 0
+	asked, sized, held := 0, 0, 0
 	var worst, heavier *Cell
 	for i := range cells {
 		c := &cells[i]
@@ -87,7 +87,11 @@ func jobs(cells []Cell, basis Basis, card proto.Bytes) Jobs {
 		if heavier == nil || c.Job.NeedAfter-c.Job.NeedBefore > heavier.Job.NeedAfter-heavier.Job.NeedBefore {
 			heavier = c
 		}
-		if card > 0 && c.Job.NeedBefore <= card && c.Job.NeedAfter > card {
+		if c.Job.NeedBefore > card {
+			continue
+		}
+		held++
+		if c.Job.NeedAfter > card {
 			j.CardTooSmall = append(j.CardTooSmall, c.Name())
 		}
 	}
@@ -116,8 +120,10 @@ func jobs(cells []Cell, basis Basis, card proto.Bytes) Jobs {
 	if card > 0 && sized > 0 {
 		if n := len(j.CardTooSmall); n > 0 {
 			say("A card of %v no longer holds %s that it held before: %s.", card, plural(n, "cell"), strings.Join(j.CardTooSmall, ", "))
+		} else if held == 0 {
+			say("A card of %v held none of %s before.", card, plural(sized, "cell"))
 		} else {
-			say("A card of %v still holds every cell that it held before.", card)
+			say("A card of %v still holds every cell that it held before (%d of %d).", card, held, sized)
 		}
 	}
 	return j
