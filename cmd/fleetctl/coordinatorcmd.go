@@ -218,7 +218,9 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	// No limit for whole requests: it would end watches. The API bounds bodies.
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
+	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(done)
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		s.Shutdown(grace)
@@ -227,6 +229,7 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the API: %w", err)
 	}
+	<-done // Serve returns as the shutdown begins
 	return nil
 }
 
