@@ -201,6 +201,18 @@ func (p *progress) warn(waits []wait) {
 	}
 }
 
+// silent says that the fleet does not answer any more, once it has lasted longer
+// than an election does. What was last seen stays on the screen.
+func (p *progress) silent(last proto.Report, lasted time.Duration) {
+	if lasted < silenceSaid {
+		return
+	}
+	p.warn([]wait{{reason: fmt.Sprintf("no coordinator answers; waiting for one, %.0f s at most", silenceLimit.Seconds())}})
+	if last.Matrix.ID != "" {
+		p.show(last)
+	}
+}
+
 func (p *progress) done() {
 	if p.bar == nil {
 		return
@@ -213,11 +225,12 @@ func (p *progress) done() {
 
 // followEvery is how often a sweep is looked at by those who wait for it, askEvery
 // how often what it waits for, and silenceLimit how long they bear a fleet that
-// does not answer.
+// does not answer, which they say after silenceSaid.
 const (
 	followEvery  = 200 * time.Millisecond
 	askEvery     = time.Second
 	silenceLimit = time.Minute
+	silenceSaid  = 3 * time.Second
 )
 
 // awaitSettled polls a sweep until it is settled or cancelled. A coordinator
@@ -227,11 +240,12 @@ func awaitSettled(ctx context.Context, client *api.Client, id proto.MatrixID, p 
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	var silentSince, settledSince, asked time.Time
+	var last proto.Report
 	for {
 		report, err := client.Sweep(ctx, id)
 		switch {
 		case err == nil:
-			silentSince = time.Time{}
+			silentSince, last = time.Time{}, report
 			p.show(report)
 			if report.State == "running" {
 				settledSince = time.Time{}
@@ -251,6 +265,8 @@ func awaitSettled(ctx context.Context, client *api.Client, id proto.MatrixID, p 
 			silentSince = time.Now()
 		case time.Since(silentSince) > silenceLimit:
 			return proto.Report{}, err
+		default:
+			p.silent(last, time.Since(silentSince))
 		}
 		select {
 		case <-ctx.Done():

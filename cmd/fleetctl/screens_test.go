@@ -154,6 +154,28 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestSilence: a fleet that is gone is not taken for one in which nothing happens,
+// neither on a screen nor in a log, and an election is no silence.
+func TestSilence(t *testing.T) {
+	for _, terminal := range []bool{true, false} {
+		var out bytes.Buffer
+		p := &progress{w: &out, settled: -1, terminal: terminal, watch: true, began: time.Now()}
+		p.show(aSweep())
+		p.silent(aSweep(), time.Second)
+		if strings.Contains(out.String(), "no coordinator answers") {
+			t.Errorf("terminal %v: said at once:\n%q", terminal, out.String())
+		}
+		out.Reset()
+		for range 3 {
+			p.silent(aSweep(), 5*time.Second)
+		}
+		n := strings.Count(out.String(), "no coordinator answers; waiting for one, 60 s at most")
+		if terminal && (n != 3 || strings.Count(out.String(), "4 of 6 cells settled") != 3) || !terminal && n != 1 {
+			t.Errorf("terminal %v: said %d times:\n%q", terminal, n, out.String())
+		}
+	}
+}
+
 // TestWatchInASmallTerminal: no line and no screen is larger than the terminal, as
 // what it breaks or scrolls away would stay there when the next one is drawn.
 func TestWatchInASmallTerminal(t *testing.T) {
