@@ -49,6 +49,13 @@ func (r *replicaOfOne) from(began time.Time) {
 	r.began = began
 }
 
+// failing sets fail while others propose.
+func (r *replicaOfOne) failing(fail func(n int, cmd registry.Command) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail = fail
+}
+
 func (r *replicaOfOne) Propose(ctx context.Context, cmd registry.Command) (registry.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return registry.Reply{}, err

@@ -202,7 +202,7 @@ func TestRequestsCountOnce(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			before := len(f.registry.View().Sweeps)
-			f.registry.fail = lost(1)
+			f.registry.failing(lost(1))
 			if _, err := ask("1"); !errors.Is(err, registry.ErrUncertain) {
 				t.Fatalf("the answer was not lost: %v", err)
 			}
