@@ -196,7 +196,10 @@ class Run:
 
 
 def cap_fraction(cap, total):
-    """The fraction of total that truncates to exactly cap bytes, found by steps of one unit in the last place."""
+    """The fraction of total that truncates to exactly cap bytes, found by steps of one unit in the last place. NVML shows more
+    memory than torch does, so a cap may lie above total: it limits nothing, and torch takes no fraction above 1."""
+    if cap >= total:
+        return 1.0
     fraction = cap / total
     for _ in range(64):
         got = int(fraction * total)
@@ -357,7 +360,8 @@ def report_failure(request, run, error, began):
 
 
 def ballast(leave, ready_fd):
-    """Takes all of the card but leave bytes through the driver's API and holds it until killed."""
+    """Takes all of the card but leave bytes through the driver's API, or nothing but a context of its own where leave is 0, and
+    holds it until killed."""
     cuda = ctypes.CDLL("libcuda.so.1")
     context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
@@ -373,7 +377,7 @@ def ballast(leave, ready_fd):
     check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), "cuDevicePrimaryCtxRetain")
     check(cuda.cuCtxSetCurrent(context), "cuCtxSetCurrent")
     step = 2 << 20
-    for _ in range(64):  # the driver rounds, so approach from above until less than a step is left over
+    for _ in range(64 if leave else 0):  # the driver rounds, so approach from above until less than a step is left over
         check(cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), "cuMemGetInfo")
         take = (free.value - leave) // step * step
         if take <= 0:
@@ -448,13 +452,16 @@ class Parent:
 
     def start(self, request):
         self.run_id = request["id"]
-        extra = {}
+        kind, quota, extra = request.get("quota_kind"), request.get("quota_bytes") or 0, {}
         try:
-            if request.get("quota_bytes") and request.get("quota_kind") == "device":
-                self.start_ballast(request["quota_bytes"])
-            if request.get("quota_bytes") and request.get("quota_kind") == "process":
+            if kind == "process" and (quota or self.mps.present()):
                 extra = {key: value for key, value in self.mps.env().items() if key.startswith("CUDA_MPS_")}
-                extra["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={request['quota_bytes'] >> 20}M"
+            # What a process holds outside the allocator depends on who else has a context on the card, so a recording is made in
+            # the company that its cell's probes have.
+            if kind == "device" or extra and not quota:
+                self.start_ballast(quota if kind == "device" else 0, extra)
+            if extra and quota:
+                extra["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={quota >> 20}M"
         except (OSError, RuntimeError, subprocess.SubprocessError) as error:
             emit("fault", id=self.run_id, message=f"the {request['quota_kind']} quota could not be set up: {error}")
             self.end_run(code=1)
@@ -474,13 +481,14 @@ class Parent:
             child(request, before)
         self.pid = pid
 
-    def start_ballast(self, leave):
+    def start_ballast(self, leave, env):
         read_fd, write_fd = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(read_fd)
             os.setpgid(0, 0)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.environ.update(env)
             ballast(leave, write_fd)
         self.ballast_pid = pid
         os.close(write_fd)
@@ -488,6 +496,8 @@ class Parent:
             words = answer.read().decode().split()
         if not words or words[0] != "ok":
             raise RuntimeError(" ".join(words) or "the ballast process died")
+        if not leave:
+            return
         if not leave - (2 << 20) < int(words[1]) <= leave + (2 << 20):
             raise RuntimeError(f"the card has {words[1]} bytes free where {leave} were wanted: another process holds memory")
         emit("phase", id=self.run_id, phase="start",

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -50,13 +51,27 @@ func TestWorkloadsLieInTheirFolder(t *testing.T) {
 	}
 }
 
+// TestCapFraction: torch truncates fraction * total to whole bytes, and takes
+// no fraction above 1.
+func TestCapFraction(t *testing.T) {
+	const total = 150109880320 // an H200, as torch reports it; NVML says 143,771 MiB
+	for quota, want := range map[int64]int64{
+		2 << 20: 2 << 20, 11_014 << 20: 11_014 << 20, total - 1: total - 1, total: total, total + 1: total, 143_771 << 20: total,
+	} {
+		got := python(t, map[string]string{"ask.py": "import runner, sys\nquota, total = map(int, sys.argv[1:])\n" +
+			"fraction = runner.cap_fraction(quota, total)\nassert 0 < fraction <= 1\nprint(int(fraction * total))\n"},
+			strconv.FormatInt(quota, 10), strconv.Itoa(total))
+		if got != strconv.FormatInt(want, 10) {
+			t.Errorf("a quota of %d becomes %s, want %d", quota, got, want)
+		}
+	}
+}
+
 // TestOwnWorkloadMayTrain: gradients are off for ESMFold alone. Torch is a
 // stand-in here; probetest's TestRealProber trains with the real one.
 func TestOwnWorkloadMayTrain(t *testing.T) {
-	dir := t.TempDir()
-	for path, text := range map[string]string{
-		"runner.py": Script(),
-		"mine.py":   "def train(run): return run.torch.no_grad.called\n",
+	files := map[string]string{
+		"mine.py": "def train(run): return run.torch.no_grad.called\n",
 		"ask.py": `import runner, sys
 from unittest.mock import MagicMock
 run = MagicMock()
@@ -64,15 +79,30 @@ run.torch = torch = MagicMock()
 runner.run_esmfold = lambda run, torch: torch.no_grad.called
 print(runner.workload_of(sys.argv[1])(run, torch))
 `,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600); err != nil {
+	}
+	for name, want := range map[string]string{"esmfold": "True", "mine:train": "False"} {
+		if got := python(t, files, name); got != want {
+			t.Errorf("%s: gradients are off: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// python runs ask.py of these files beside the runner and returns what it
+// prints. PYTHON names the interpreter, python3 when it is not set.
+func python(t *testing.T, files map[string]string, args ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "runner.py"), []byte(Script()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, want := range map[string]string{"esmfold": "True", "mine:train": "False"} {
-		cmd := exec.Command(cmp.Or(os.Getenv("PYTHON"), "python3"), filepath.Join(dir, "ask.py"), name)
-		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != want {
-			t.Errorf("%s: gradients are off: %s, %v; want %s", name, out, err, want)
-		}
+	out, err := exec.Command(cmp.Or(os.Getenv("PYTHON"), "python3"), append([]string{filepath.Join(dir, "ask.py")}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
+	return strings.TrimSpace(string(out))
 }
