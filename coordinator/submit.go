@@ -41,6 +41,7 @@ type SubmitRequest struct {
 	Again bool
 	// Request is a key that the client makes up for this one request; empty for
 	// none. The same again counts once, also with Again; see registry.Submission.
+	// Without one, each request with Again is a sweep of its own.
 	Request string
 }
 
