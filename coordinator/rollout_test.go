@@ -271,6 +271,35 @@ func TestRepeatsOutliveTheLeader(t *testing.T) {
 	w.judged(w.started(newDriver), proto.VerdictSame)
 }
 
+// crowdless is a queue that cannot list its agents once it is told so.
+type crowdless struct {
+	queue.Queue
+	broken atomic.Bool
+}
+
+func (q *crowdless) Agents(ctx context.Context) ([]proto.AgentInfo, error) {
+	if q.broken.Load() {
+		return nil, errors.New("bucket oomfleet_agents has history 5")
+	}
+	return q.Queue.Agents(ctx)
+}
+
+// TestStandingOrdersHoldUpNothing: where agents cannot be listed, standing orders
+// wait, and what else is to be done is done.
+func TestStandingOrdersHoldUpNothing(t *testing.T) {
+	w := &town{fleet: newFleet(t)}
+	q := &crowdless{Queue: w.queue}
+	w.queue = q
+	w.c, _ = w.start()
+	w.settleIn(driver, 0)
+	w.settled(w.order(standing("64", "{on: new-stack}")))
+	q.broken.Store(true)
+	w.settled(w.submit(w.c, "[66]"))
+	w.settleIn(newDriver, 0)
+	q.broken.Store(false)
+	w.started(newDriver)
+}
+
 func TestRepeatByHand(t *testing.T) {
 	w := newTown(t)
 	w.settleIn(driver, 0)
