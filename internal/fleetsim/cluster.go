@@ -195,6 +195,9 @@ func (n *node) apply(index uint64) registry.Reply {
 		if err := n.machine.Restore(bytes.NewReader(e.snapshot)); err != nil {
 			n.check.fail("snapshot", fmt.Sprintf("node %d does not take the restored state: %v", n.id, err))
 		}
+		if at := n.machine.View().AppliedIndex; at != index {
+			n.check.fail("snapshot", fmt.Sprintf("what is restored at position %d says that it is of %d", index, at))
+		}
 		n.last = index
 		n.compare()
 		return registry.Reply{}

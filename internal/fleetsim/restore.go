@@ -16,7 +16,9 @@ import (
 type backup struct {
 	text  []byte
 	index uint64
-	books memory
+	// content is the hash of what it holds.
+	content string
+	books   memory
 }
 
 // gap is by how many positions a restore goes on before the backup's content
@@ -36,7 +38,7 @@ func (c *cluster) keep() *backup {
 		return nil
 	}
 	c.note("a backup is taken at entry %d", v.AppliedIndex)
-	return &backup{text: text.Bytes(), index: v.AppliedIndex, books: c.check.remember()}
+	return &backup{text: text.Bytes(), index: v.AppliedIndex, content: v.Content(), books: c.check.remember()}
 }
 
 // restore puts a backup into the registry's place, as raftnode.Node.Restore does:
@@ -80,6 +82,9 @@ func (c *cluster) restore(b *backup) {
 		if n.up && (n == c.leader || c.dice.chance("restored", 50)) {
 			n.catchUp(uint64(len(c.log)))
 		}
+	}
+	if c.view().Content() != b.content {
+		c.check.fail("snapshot", fmt.Sprintf("what is restored is not what the backup of entry %d was taken of", b.index))
 	}
 	c.leader.wake()
 	c.resubmit()

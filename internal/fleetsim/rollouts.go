@@ -89,6 +89,7 @@ func (c *checker) judges(cmd *registry.SetVerdict, p *proposal) {
 	about := p.seen.Sweeps[cmd.ID]
 	if t := about.Rollout; t != nil && t.Trigger != nil && t.Trigger.Kind == proto.TriggerRepeat {
 		about = p.seen.Sweeps[t.Trigger.Of]
+		c.repeats(p.seen, p.seen.Sweeps[cmd.ID])
 	}
 	doc, why := c.verdictOf(p.seen, about)
 	want := doc.Short()
@@ -102,6 +103,22 @@ func (c *checker) judges(cmd *registry.SetVerdict, p *proposal) {
 	}
 	if why := c.misjudged(p.seen, about, want); why != "" {
 		c.fail("verdict", fmt.Sprintf("%s is said to be %s (%s), and %s", cmd.ID, want.Verdict, want.Summary, why))
+	}
+}
+
+// repeats checks that a sweep's cells were recorded again as often as it says before
+// it got its verdict, but for those that would not be recorded.
+func (c *checker) repeats(v registry.View, s *registry.Sweep) {
+	for _, id := range s.Cells {
+		passed, failed := 0, 0
+		for _, r := range v.Records[keyOf(id)].Runs {
+			again := r.Kind == proto.TaskRecord && r.Index > s.Index
+			passed += pick(again && r.Outcome.Verdict() == proto.VerdictPass, 1)
+			failed += pick(again && r.Outcome.Verdict() != proto.VerdictPass, 1)
+		}
+		if want := s.Rollout.Trigger.Repeats; passed < want && failed < 3 {
+			c.fail("verdict", fmt.Sprintf("%s has a verdict, and cell %s was recorded %d of %d times more", s.ID, v.Records[keyOf(id)].Cell, passed, want))
+		}
 	}
 }
 
