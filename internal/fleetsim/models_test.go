@@ -201,3 +201,41 @@ func TestParseFaults(t *testing.T) {
 		t.Errorf("an unknown fault: %v", err)
 	}
 }
+
+// TestDrainModel: an agent that drains lets its run go on for a while, then hands the
+// task back and says nothing; it comes back and takes work again.
+func TestDrainModel(t *testing.T) {
+	cell := proto.Cell{Workload: proto.Workload{Name: "sim:town"}, GPU: gpuName, Driver: "1", SeqLen: 64, Batch: 1, Env: map[string]string{}, QuotaKind: proto.QuotaAllocator, Step: proto.DefaultStep}
+	key := keyOf(cell.ID())
+	town := &town{truths: map[registry.Key]*truth{key: newTruth(newDice(1).of("town"), drawWorkload(newDice(1).of("town")), cell, deviateNone)}, keys: []registry.Key{key}}
+	s, err := newSim(t.Context(), Config{Seed: 1}, town, size{nodes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.end()
+	task := proto.Task{ID: "s-a-1", Protocol: proto.Version, Fence: 3, Attempt: 1, Kind: proto.TaskRecord, Origin: proto.OriginSimulated, CellID: key.Cell, Cell: cell, TimeoutSeconds: 60}
+	s.check.books.issued[run{task.ID, task.Fence}] = task
+	s.queue.publish([]proto.Task{task})
+	a := newAgent(s, 0, proto.Stack{GPU: gpuName, Driver: "1"})
+	s.agents = append(s.agents, a)
+	a.begin()
+	if a.info().State != proto.AgentBusy || a.info().Task != task.ID {
+		t.Fatalf("announces %+v", a.info())
+	}
+	s.queue.tell(a.stack.Pool(proto.OriginSimulated), proto.Control{Drain: []proto.AgentID{a.id}, DrainSeconds: 1})
+	if a.info().State != proto.AgentDraining {
+		t.Fatalf("announces %+v", a.info())
+	}
+	for !a.down && s.step() {
+		continue
+	}
+	if s.now != time.Second || len(s.queue.present()) != 0 || len(s.queue.tasks) != 1 || s.queue.tasks[0].rests > s.now || len(s.queue.reports) != 0 {
+		t.Errorf("at %s: %d announced, %d tasks, %d reports", s.now, len(s.queue.present()), len(s.queue.tasks), len(s.queue.reports))
+	}
+	for len(s.queue.reports) == 0 && s.step() {
+		continue
+	}
+	if len(s.queue.reports) != 1 || s.queue.reports[0].result.Outcome.Verdict() != proto.VerdictPass || s.check.first != nil {
+		t.Errorf("%d reports, %v", len(s.queue.reports), s.check.first)
+	}
+}
