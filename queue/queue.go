@@ -25,6 +25,10 @@ var (
 	// ErrFull is returned when the queue holds as many tasks, or results, as it
 	// may; those that are in stay, the rest can be published later.
 	ErrFull = errors.New("queue is full")
+	// ErrNoRoom is returned when the queue takes nothing more although it holds
+	// less than it may: its server's disk is full, or a limit of its account is
+	// reached. The same can be sent again later.
+	ErrNoRoom = errors.New("the queue takes nothing more (its disk or its limit is full?)")
 	// ErrClosed is returned by calls after Close.
 	ErrClosed = errors.New("queue is closed")
 	// ErrForeign is returned by Report.Result for a result whose sender is not
@@ -71,7 +75,8 @@ type Queue interface {
 	// for a queue that becomes full, and durable when it returns. n is how
 	// many are in; with an error tasks[n] is the first that is not: the
 	// culprit with ErrTooLarge, the first that found no room with ErrFull,
-	// and not known to be out when the queue did not answer. A task that lies
+	// and not known to be out with ErrNoRoom or when the queue did not answer. A
+	// task that lies
 	// in the queue already (same id and fence) is counted and not doubled; one
 	// of the same id and another fence is replaced; one that was taken and
 	// acked before is delivered again.
@@ -89,7 +94,7 @@ type Queue interface {
 
 	// Report stores a result, durable when it returns. A result that was
 	// reported already (the same in all it says) is stored once. With
-	// ErrFull it can be reported later, with ErrTooLarge never as it is.
+	// ErrFull and ErrNoRoom it can be reported later, with ErrTooLarge never as it is.
 	Report(ctx context.Context, r proto.Result) error
 	// NextReport waits for the next result, as Next does. It may be called
 	// again before the last report is acked, up to some tens of reports. One

@@ -89,14 +89,14 @@ func (q *Queue) tellPresence(ctx context.Context, op string, id proto.AgentID, m
 		if err := checkToken("agent id", string(id)); err != nil {
 			return err
 		}
-		_, err := q.js.PublishMsg(ctx, msg, jetstream.WithMsgTTL(ttl))
+		err := q.publish(ctx, msg, jetstream.WithMsgTTL(ttl))
 		if errors.Is(err, jetstream.ErrNoStreamResponse) && !q.cfg.Agent {
 			if err := q.ensurePresence(ctx); err != nil {
 				return err
 			}
-			_, err = q.js.PublishMsg(ctx, msg, jetstream.WithMsgTTL(ttl))
+			err = q.publish(ctx, msg, jetstream.WithMsgTTL(ttl))
 		}
-		return publishError(err)
+		return err
 	}, msg.Subject)
 }
 

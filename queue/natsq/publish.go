@@ -143,8 +143,7 @@ func (q *Queue) fill(ctx context.Context, todo []entry, full error) (int, error)
 
 func (q *Queue) oneByOne(ctx context.Context, todo []entry, end int) (int, error) {
 	for _, e := range todo {
-		_, err := q.js.PublishMsg(ctx, e.message())
-		if err = publishError(err); err != nil && !isTaken(err) {
+		if err := q.publish(ctx, e.message()); err != nil && !isTaken(err) {
 			return e.pos, err
 		}
 	}
@@ -153,15 +152,15 @@ func (q *Queue) oneByOne(ctx context.Context, todo []entry, end int) (int, error
 
 // batch publishes entries all or nothing, durable when it returns.
 func (q *Queue) batch(ctx context.Context, entries []entry) error {
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
-	defer cancel()
 	msgs := make([]*nats.Msg, len(entries))
 	for i, e := range entries {
 		msgs[i] = e.message()
 	}
 	// No wait for the first message's ack: that wait would not end with ctx.
-	_, err := jetstreamext.PublishMsgBatch(ctx, q.js, msgs, jetstreamext.BatchFlowControl{AckFirst: false})
-	return publishError(err)
+	return q.acknowledged(ctx, func(ctx context.Context) error {
+		_, err := jetstreamext.PublishMsgBatch(ctx, q.js, msgs, jetstreamext.BatchFlowControl{AckFirst: false})
+		return err
+	})
 }
 
 func (e entry) message() *nats.Msg {

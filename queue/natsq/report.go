@@ -39,14 +39,14 @@ func (q *Queue) Report(ctx context.Context, r proto.Result) error {
 		}
 		msg := &nats.Msg{Subject: subject, Data: data}
 		id := reportID(r, data)
-		_, err = q.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(ResultsStream))
+		err = q.publish(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(ResultsStream))
 		if errors.Is(err, jetstream.ErrNoStreamResponse) && !q.cfg.Agent { // nobody listens: the stream is gone
 			if err := q.ensure(ctx); err != nil {
 				return err
 			}
-			_, err = q.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(ResultsStream))
+			err = q.publish(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(ResultsStream))
 		}
-		return publishError(err)
+		return err
 	}, subject)
 }
 
