@@ -48,6 +48,9 @@ func (d *duty) audit(ctx context.Context) error {
 		d.metrics.removed.Add(float64(len(stale[pool])))
 		d.log.Info("closed tasks removed from the queue", "tasks", len(stale[pool]))
 	}
+	if len(lost) == 0 { // nothing waits to be published but what is held back
+		d.troubles.over(PartQueue)
+	}
 	if pending > 0 || len(lost) == 0 {
 		return nil
 	}

@@ -146,13 +146,19 @@ type Coordinator struct {
 	traces   Traces
 	programs *programs
 	garbage  Garbage
-	roster   roster
-	quiet    quiet
+	observed
 	// room is for the jobs that hold recordings in memory, of all terms together.
 	room    chan struct{}
 	now     func() time.Time
 	log     *slog.Logger
 	metrics *metrics
+}
+
+// observed is what this node, as the leader, has seen of the rest of the fleet.
+type observed struct {
+	roster   roster
+	quiet    quiet
+	troubles *troubles
 }
 
 // New returns a coordinator and starts nothing. It fails on a bad
@@ -170,13 +176,15 @@ func New(cfg Config, deps Deps) (*Coordinator, error) {
 	if deps.Now == nil {
 		deps.Now = time.Now
 	}
+	trouble := newTroubles(deps.Now)
+	traces := watchedTraces{deps.Traces, trouble}
 	c := &Coordinator{
-		cfg: cfg.withDefaults(), registry: deps.Registry, queue: deps.Queue, traces: deps.Traces, garbage: deps.Garbage,
-		programs: &programs{traces: deps.Traces}, now: deps.Now, log: deps.Log,
+		cfg: cfg.withDefaults(), registry: deps.Registry, queue: watchedQueue{deps.Queue, trouble}, traces: traces, garbage: deps.Garbage,
+		programs: &programs{traces: traces}, observed: observed{troubles: trouble}, now: deps.Now, log: deps.Log,
 	}
 	c.room = make(chan struct{}, c.cfg.ReplayWorkers+1) // and one that makes a program
 	var err error
-	if c.metrics, err = newMetrics(deps.Metrics, deps.Registry, c.roster.seen); err != nil {
+	if c.metrics, err = newMetrics(deps.Metrics, deps.Registry, c.roster.seen, trouble); err != nil {
 		return nil, fmt.Errorf("register coordinator metrics: %w", err)
 	}
 	return c, nil
@@ -221,6 +229,7 @@ func (c *Coordinator) lead(parent context.Context) error {
 	ctx, end := context.WithCancelCause(parent)
 	defer end(nil)
 	defer c.roster.set(nil, time.Time{}) // another leader looks after the agents
+	defer c.troubles.over(parts()...)    // and knows its own
 	c.quiet.set(time.Time{})
 	var wg sync.WaitGroup
 	for _, run := range []func(context.Context) error{newDuty(c).loop, c.intake, c.retain, c.watch} {

@@ -201,6 +201,9 @@ func (d *duty) carryOut(ctx context.Context, view registry.View) error {
 	for _, f := range actions.Fit {
 		d.startFit(ctx, f)
 	}
+	if len(actions.Predict)+len(actions.Build) == 0 { // nothing waits for the store
+		d.troubles.over(PartTraces, PartPrograms)
+	}
 	d.rollout.settled = d.rollout.settled || len(actions.Settle) > 0
 	return d.issue(ctx, view.AppliedIndex, append(actions.Issue, repeats(view)...))
 }
@@ -251,7 +254,7 @@ func (d *duty) issue(ctx context.Context, seen uint64, requests []registry.Issue
 	return nil
 }
 
-// publish hands tasks to the queue. A full queue is no error: what is open and
+// publish hands tasks to the queue. A full queue, or disk of its, is no error: what is open and
 // not in the queue is published again by the audit when there is room.
 func (d *duty) publish(ctx context.Context, tasks []proto.Task) error {
 	for len(tasks) > 0 {
@@ -259,8 +262,8 @@ func (d *duty) publish(ctx context.Context, tasks []proto.Task) error {
 		_, err := d.queue.Publish(ctx, tasks[:n])
 		switch {
 		case err == nil:
-		case errors.Is(err, queue.ErrFull):
-			d.log.Warn("queue is full, tasks wait for the audit", "tasks", len(tasks))
+		case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrNoRoom):
+			d.log.Warn("queue is full, tasks wait for the audit", "tasks", len(tasks), "error", err)
 			return nil
 		case errors.Is(err, queue.ErrTooLarge):
 			if err := d.publishSingly(ctx, tasks[:n]); err != nil {
@@ -282,7 +285,7 @@ func (d *duty) publishSingly(ctx context.Context, tasks []proto.Task) error {
 		_, err := d.queue.Publish(ctx, []proto.Task{t})
 		switch {
 		case err == nil:
-		case errors.Is(err, queue.ErrFull):
+		case errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrNoRoom):
 			return nil
 		case errors.Is(err, queue.ErrTooLarge):
 			d.log.Error("cell cannot be sent to agents", "cell", t.CellID, "task", t.ID, "error", err)

@@ -62,7 +62,7 @@ type refusedReports struct {
 }
 
 // newMetrics builds the metrics and registers them; nil registers nowhere.
-func newMetrics(to prometheus.Registerer, reg Registry, agents func() []proto.AgentInfo) (*metrics, error) {
+func newMetrics(to prometheus.Registerer, reg Registry, agents func() []proto.AgentInfo, trouble *troubles) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "oomfleet", Name: name, Help: help})
 	}
@@ -123,7 +123,7 @@ func newMetrics(to prometheus.Registerer, reg Registry, agents func() []proto.Ag
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.issued, m.results, m.late, m.unreadable, m.foreign, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.stopped, m.held, m.rollouts, m.comparisons, m.panics, m.collections, m.removedObjects, m.removedBytes, newReplica(reg), newPresent(agents),
+		m.issued, m.results, m.late, m.unreadable, m.foreign, m.replays, m.replaySeconds, m.builds, m.fits, m.republished, m.removed, m.stopped, m.held, m.rollouts, m.comparisons, m.panics, m.collections, m.removedObjects, m.removedBytes, newReplica(reg), newPresent(agents), trouble,
 	} {
 		if err := to.Register(c); err != nil {
 			return nil, err
