@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/oomfleet/oomfleet/allocator"
+	"github.com/oomfleet/oomfleet/coordinator"
 	"github.com/oomfleet/oomfleet/coordinator/api"
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
@@ -321,6 +322,41 @@ func TestStatus(t *testing.T) {
 			len(s.Members) != 2 || s.Members[0].API != leader.URL || s.Members[1].ID != "n2" {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+// troubled is a service that cannot use the queue.
+type troubled struct {
+	api.Sweeps
+	now []coordinator.Trouble
+}
+
+func (s troubled) Troubles() []coordinator.Trouble { return s.now }
+
+// TestStatusShowsTroubles: what the leader cannot use, whichever coordinator is
+// asked for the leader's status, and no hash that nobody asked for.
+func TestStatusShowsTroubles(t *testing.T) {
+	c := newCluster(t)
+	want := []coordinator.Trouble{{Part: coordinator.PartQueue, Since: time.Unix(1, 0).UTC(), Last: time.Unix(2, 0).UTC(), Message: "it takes nothing more"}}
+	handler, err := api.New(api.Deps{ID: "n1", Sweeps: troubled{now: want}, Registry: replica{c, "n1"}, Traces: c.traces, Agents: c.queue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := httptest.NewServer(handler)
+	t.Cleanup(leader.Close)
+	c.apply(registry.Command{SetMember: &registry.SetMember{Member: registry.Member{ID: "n1", API: leader.URL, CommandVersion: registry.CommandVersion}}})
+	follower := c.client(c.serve("n2", nil))
+	s, err := follower.LeaderStatus(t.Context())
+	if err != nil || s.ID != "n1" || !slices.Equal(s.Troubles, want) || s.Hash != "" || s.Content != "" {
+		t.Errorf("of the leader: %+v, %v", s, err)
+	}
+	if s, err := follower.Status(t.Context()); err != nil || s.ID != "n2" || len(s.Troubles) > 0 || s.Hash == "" {
+		t.Errorf("of a follower: %+v, %v", s, err)
+	}
+	c.believe("n2", "")
+	var p *api.Problem
+	if _, err := follower.LeaderStatus(t.Context()); !errors.As(err, &p) || p.Code != api.CodeNoLeader {
+		t.Errorf("without a leader: %v", err)
 	}
 }
 

@@ -82,6 +82,12 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return ask[Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
+// LeaderStatus asks the leader about itself, without the hashes: what it cannot
+// use it alone knows. It fails with CodeNoLeader where none leads a majority.
+func (c *Client) LeaderStatus(ctx context.Context) (Status, error) {
+	return ask[Status](ctx, c, http.MethodGet, "/v1/status?consistent=true&hashes=false", nil)
+}
+
 // Coefficients reads coefficients; see CoefficientQuery for the filters.
 func (c *Client) Coefficients(ctx context.Context, filter url.Values) (CoefficientList, error) {
 	return ask[CoefficientList](ctx, c, http.MethodGet, "/v1/coefficients?"+filter.Encode(), nil)

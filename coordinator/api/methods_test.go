@@ -71,6 +71,7 @@ func TestEveryMethodOfTheClient(t *testing.T) {
 			return errors.Join(errors.New("it was not refused"), err)
 		},
 		"Status":             func(ctx context.Context) error { return only(client.Status(ctx)) },
+		"LeaderStatus":       func(ctx context.Context) error { return only(client.LeaderStatus(ctx)) },
 		"Coefficients":       func(ctx context.Context) error { return only(client.Coefficients(ctx, q("origin=measured"))) },
 		"CoefficientHistory": func(ctx context.Context) error { return only(client.CoefficientHistory(ctx, q("revision=1"))) },
 		"Boundaries":         func(ctx context.Context) error { return only(client.Boundaries(ctx, q("seq_len=64"))) },

@@ -174,7 +174,7 @@ func (s *server) check(mux *http.ServeMux, known queries) http.Handler {
 			w.Header().Set(headerAge, strconv.FormatFloat(at.AgeSeconds, 'f', -1, 64))
 			w.Header().Set(headerRole, at.Role)
 			if at.Role == roleCatchingUp {
-				w = &behind{ResponseWriter: w}
+				w = &behind{ResponseWriter: w, leaderless: s.Registry.LeaderID() == ""}
 			}
 		}
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {

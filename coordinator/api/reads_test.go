@@ -130,6 +130,9 @@ func TestCatchingUp(t *testing.T) {
 	if got := c.request("GET", server.URL+"/readyz", ""); got.status != 503 || got.body != "no leader is known\n" {
 		t.Errorf("%+v", got)
 	}
+	if got := c.request("GET", server.URL+"/v1/sweeps/none", ""); got.status != 503 || !strings.Contains(got.body, "no coordinator leads") || strings.Contains(got.body, "catching up") {
+		t.Errorf("without a leader: %+v", got)
+	}
 }
 
 func TestHistoryByRevision(t *testing.T) {

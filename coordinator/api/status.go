@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/oomfleet/oomfleet/coordinator"
 	"github.com/oomfleet/oomfleet/proto"
 	"github.com/oomfleet/oomfleet/storage/registry"
 )
@@ -21,10 +22,19 @@ type Status struct {
 	Leader      string    `json:"leader"`
 	Version     string    `json:"version"`
 	AppliedTime time.Time `json:"applied_time"`
-	// Hash is of the whole state, Content of what a backup holds.
+	// Hash is of the whole state, Content of what a backup holds; empty where they
+	// were not asked for.
 	Hash    string            `json:"state_hash"`
 	Content string            `json:"content_hash"`
 	Members []registry.Member `json:"members"`
+	// Troubles are the parts of the fleet that this coordinator cannot use; only a
+	// leader has any.
+	Troubles []coordinator.Trouble `json:"troubles,omitempty" doc:"parts of the fleet that the leader cannot use, so that sweeps stand still; the leader alone knows"`
+}
+
+// Troubled knows what a leader cannot use. Sweeps that have this method are asked.
+type Troubled interface {
+	Troubles() []coordinator.Trouble
 }
 
 // AgentList is the answer of the list of agents.
@@ -52,11 +62,18 @@ func (d *digests) of(v registry.View) (hash, content string) {
 func (s *server) registerStatus(h huma.API) {
 	digests := &digests{}
 	huma.Register(h, huma.Operation{OperationID: "status", Method: http.MethodGet, Path: "/v1/status", Summary: "This coordinator and its cluster"},
-		func(context.Context, *struct{}) (*body[Status], error) {
+		func(_ context.Context, in *struct {
+			Hashes bool `query:"hashes" default:"true" doc:"false leaves out the hashes, which take long for a large state"`
+		}) (*body[Status], error) {
 			view, at := s.look()
 			out := Status{ID: s.ID, Position: at, Leader: s.Registry.LeaderID(), Version: s.Version,
 				AppliedTime: view.AppliedTime, Members: []registry.Member{}}
-			out.Hash, out.Content = digests.of(view)
+			if in.Hashes {
+				out.Hash, out.Content = digests.of(view)
+			}
+			if troubled, ok := s.Sweeps.(Troubled); ok {
+				out.Troubles = troubled.Troubles()
+			}
 			for _, m := range view.Members {
 				out.Members = append(out.Members, m)
 			}
