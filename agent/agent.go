@@ -34,6 +34,10 @@ type Prober interface {
 	// Run runs one task; under a cancelled context it kills the run and
 	// returns the cause.
 	Run(ctx context.Context, task proto.Task) (probe.Observation, error)
+	// Check makes a small run of the prober's own and returns nil when it came
+	// out right; it ends in bounded time. Under a cancelled context it returns
+	// the cause.
+	Check(ctx context.Context) error
 }
 
 // Traces stores traces, whole and verified when it returns.
@@ -112,6 +116,9 @@ type Agent struct {
 	// still lies there: when it comes it is acked, once, and not run again.
 	// Only Run's own goroutine uses it.
 	reported map[run]bool
+	// suspect says that the last run was a fault of the agent's own, and the card
+	// has passed no check since; likewise Run's own.
+	suspect bool
 }
 
 // run is one execution of a task that counts.

@@ -10,5 +10,8 @@
 // there cannot be delivered it stays in quarantine and says why. The registry
 // takes the first result under a task's fence, so that anything may happen twice.
 //
+// After a run that was a fault of its own an agent is suspect: it takes no task
+// until its card passes a check (Agent.clear).
+//
 // Start reading at Agent.Run (loop.go), then Agent.work.
 package agent

@@ -98,6 +98,7 @@ type card struct {
 	says       probe.Description
 	describing error
 	run        func(ctx context.Context, task proto.Task) (probe.Observation, error)
+	check      func(ctx context.Context) error
 }
 
 func (c *card) Describe(ctx context.Context) (probe.Description, error) {
@@ -118,6 +119,18 @@ func (c *card) Run(ctx context.Context, task proto.Task) (probe.Observation, err
 		return run(ctx, task)
 	}
 	return passed(task), nil
+}
+
+// Check passes by default; the trail shows it.
+func (c *card) Check(ctx context.Context) error {
+	c.note("check")
+	c.mu.Lock()
+	check := c.check
+	c.mu.Unlock()
+	if check != nil {
+		return check(ctx)
+	}
+	return nil
 }
 
 // set changes what the card does; the agent may be running.

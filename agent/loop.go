@@ -114,6 +114,34 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
+// clear lets a suspect agent work again when its card passes a check; without
+// one, a card that answers the driver's questions and breaks every run would
+// take one task after the other, and with them the attempts of one cell after
+// the other.
+//
+// A fault behind a passed check is the cell's until a check fails: a program
+// that breaks its runner must come to an end some time, and one attempt for each
+// passed check is what a card costs that is broken only now and then. The pauses
+// go on doubling over passed checks as long as each run is a fault.
+//
+// No check is made at the start, which is to be fast: a new agent on a broken
+// card costs one attempt.
+func (a *Agent) clear(ctx context.Context) error {
+	if !a.suspect {
+		return nil
+	}
+	err := a.deps.Prober.Check(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return fmt.Errorf("the card fails its check: %w", err)
+	}
+	a.suspect = false
+	a.log.Info("the card passes its check")
+	return nil
+}
+
 // once brings home what lies in the outbox, then takes and works on one task,
 // which it waits for until idle ends. An error is a fault of the agent's own.
 func (a *Agent) once(ctx, idle context.Context, seen *probe.Description) error {
@@ -128,6 +156,12 @@ func (a *Agent) once(ctx, idle context.Context, seen *probe.Description) error {
 		a.log.Warn("stack changed", "from", seen.Stack, "to", now.Stack, "card", now.Card.UUID)
 		*seen = now
 		a.self.set(a.info(now))
+	}
+	if err := a.clear(idle); err != nil {
+		return err
+	}
+	if idle.Err() != nil {
+		return nil
 	}
 	a.self.state(proto.AgentIdle, "", "")
 	patient, cancel := context.WithTimeout(idle, a.cfg.LookAgain)

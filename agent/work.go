@@ -96,6 +96,7 @@ func (a *Agent) attempt(ctx context.Context, task proto.Task, on probe.Descripti
 		return ending{delay: a.cfg.Pause, fault: err}
 	}
 	if r.Outcome == proto.OutcomeAgentFault {
+		a.suspect = true
 		return ending{home: true, fault: errors.New(r.Why)}
 	}
 	return ending{home: true}

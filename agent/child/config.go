@@ -64,6 +64,9 @@ type Timing struct {
 	// Gone is for a killed process tree to disappear: 20 s. One that hangs in
 	// the driver never does.
 	Gone time.Duration
+	// Check is for the run of a check, once its process exists: 2 minutes (a
+	// few seconds when all is well). It counts in whole seconds.
+	Check time.Duration
 	// Meter is for one answer of the meter: 30 s. A driver that hangs gives none.
 	Meter time.Duration
 	// Sample is the time between two looks of the meter: 25 ms.
@@ -76,7 +79,7 @@ func (t Timing) withDefaults() Timing {
 		value time.Duration
 	}{
 		{&t.Hello, 3 * time.Minute}, {&t.Start, time.Minute}, {&t.Kill, 5 * time.Second},
-		{&t.Gone, 20 * time.Second}, {&t.Meter, 30 * time.Second}, {&t.Sample, 25 * time.Millisecond},
+		{&t.Gone, 20 * time.Second}, {&t.Check, 2 * time.Minute}, {&t.Meter, 30 * time.Second}, {&t.Sample, 25 * time.Millisecond},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value

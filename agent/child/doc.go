@@ -1,7 +1,7 @@
 // Package child owns the processes in which runs happen: it starts a runner
 // under a guard, speaks the runner protocol with it, caps and times a run,
 // reads the meters beside it, and hands back evidence. It refuses to judge that
-// evidence, to know what a task is for, and to keep a process alive that the
+// evidence (but that of its own check), to know what a task is for, and to keep a process alive that the
 // agent no longer watches.
 //
 // Processes:

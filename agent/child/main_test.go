@@ -132,6 +132,9 @@ func fakeRunner(args []string) int {
 		if err != nil || req.Op == runner.OpExit {
 			return 0
 		}
+		if failure, ok := strings.CutPrefix(how, "check-"); ok && req.Workload.Name == runner.WorkloadCheck {
+			req.Workload.Name = failure // what a check comes to on this card
+		}
 		if req.Op == runner.OpRun && !fakeStart(req, requests, out) {
 			return 5
 		}
@@ -205,6 +208,16 @@ func fakeRun(args []string) int {
 		runner.WriteEvent(out, &runner.Failed{RunID: id, Phase: "forward", Exception: "ValueError", Message: "no\x00", BadCell: true,
 			Settings: map[string]string{"a": "b"}, Seconds: 2})
 		return 1
+	case "ecc":
+		runner.WriteEvent(out, &runner.Failed{RunID: id, Phase: "start", Exception: "AcceleratorError",
+			Message: "CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be" + strings.Repeat(".", 9000)})
+		return 1
+	case "infinite":
+		finite := false
+		runner.WriteEvent(out, &runner.Done{RunID: id, OutputFinite: &finite})
+		return 0
+	case "mute":
+		return 0
 	case "flood":
 		line := []byte(strings.Repeat("x", 99) + "\n")
 		for range 50_000 {

@@ -27,6 +27,7 @@ import (
 type Prober interface {
 	Describe(ctx context.Context) (probe.Description, error)
 	Run(ctx context.Context, task proto.Task) (probe.Observation, error)
+	Check(ctx context.Context) error
 	Close() error
 }
 
@@ -73,6 +74,7 @@ func Suite(t *testing.T, table Table, newProber func(*testing.T) Prober) {
 		"ends what a run leaves behind":              leaves,
 		"survives a crash":                           crashes,
 		"runs are independent":                       independent,
+		"passes its check":                           checks,
 		"refuses after close":                        closed,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -283,12 +285,44 @@ func independent(t *testing.T, s *suite) {
 	}
 }
 
+// checks: a card that is well passes, also when a run has just crashed on it,
+// and a check poisons no run behind it.
+func checks(t *testing.T, s *suite) {
+	check := func() {
+		t.Helper()
+		if err := s.prober.Check(t.Context()); err != nil {
+			t.Errorf("the check fails: %v", err)
+		}
+	}
+	check()
+	before := s.run(t, s.task(s.Cell, s.Boundary))
+	s.pass(t, before)
+	s.run(t, s.task(s.Crash, s.Boundary))
+	check()
+	check()
+	after := s.run(t, s.task(s.Cell, s.Boundary))
+	s.pass(t, after)
+	if a, b := before.Evidence.Meters.PeakReserved, after.Evidence.Meters.PeakReserved; *a != *b {
+		t.Errorf("%v reserved before a check, %v behind it", *a, *b)
+	}
+	stop := errors.New("stopped by the suite")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stop)
+	if err := s.prober.Check(ctx); !errors.Is(err, stop) {
+		t.Errorf("got %v, want the cause of the cancellation", err)
+	}
+	check()
+}
+
 func closed(t *testing.T, s *suite) {
 	if err := s.prober.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.prober.Run(t.Context(), s.task(s.Cell, s.Boundary)); err == nil {
 		t.Error("a closed prober runs")
+	}
+	if err := s.prober.Check(t.Context()); err == nil {
+		t.Error("a closed prober checks")
 	}
 }
 

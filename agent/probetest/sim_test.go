@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -57,15 +58,33 @@ func TestSimulatedProber(t *testing.T) {
 		BadEnv: map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "bogus:1"},
 		Hang:   test("hang"), Crash: test("crash"), Fork: test("fork"), Leave: test("leave"),
 		TimeoutSeconds: 60, HangSeconds: 3, // enough to fork on a busy machine
-	}, func(t *testing.T) Prober {
-		p, err := child.New(child.Config{
-			Guard:   []string{os.Args[0], roleGuard},
-			Command: append([]string{os.Args[0], roleSimRunner}, sim.Config{TestWorkloads: true}.Flags()...),
-			Environ: os.Environ(), Log: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+	}, func(t *testing.T) Prober { return simulated(t, sim.Config{TestWorkloads: true}) })
+}
+
+func simulated(t *testing.T, cfg sim.Config) *child.Prober {
+	t.Helper()
+	p, err := child.New(child.Config{
+		Guard: []string{os.Args[0], roleGuard}, Command: append([]string{os.Args[0], roleSimRunner}, cfg.Flags()...),
+		Environ: os.Environ(), Log: slog.New(slog.DiscardHandler),
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestPlantedFaultsFailTheCheck: what breaks every run of a card breaks its check.
+func TestPlantedFaultsFailTheCheck(t *testing.T) {
+	for fault, want := range map[sim.Fault]string{
+		sim.FaultBroken: "AcceleratorError: CUDA error: uncorrectable ECC error encountered; look at", sim.FaultCrash: "it ends by signal segmentation fault",
+		sim.FaultDie: "ended in the middle of a run", sim.FaultGarbage: "broke the protocol",
+	} {
+		t.Run(string(fault), func(t *testing.T) {
+			p := simulated(t, sim.Config{Fault: fault})
+			defer p.Close()
+			if err := p.Check(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
+	}
 }

@@ -28,6 +28,11 @@ const (
 	OpExit Op = "exit"
 )
 
+// WorkloadCheck is a built-in workload that every runner knows: it makes a
+// context, computes a little on the card and fails unless the numbers are right.
+// A matrix cannot name it (esmfold, or a name with a colon).
+const WorkloadCheck = "check"
+
 // Workload names the program to run and its parameters, as in proto.Workload.
 type Workload struct {
 	Name   string            `json:"name"`

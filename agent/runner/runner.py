@@ -149,6 +149,22 @@ def run_esmfold(run, torch):
     return model(aatype, attention_mask=torch.ones_like(aatype), num_recycles=int(params.get("recycles", "1")))
 
 
+# --- the agent's own look at its card ------------------------------------------------------------------------
+
+CHECK_SIDE = 2048  # a matrix of float32 is 16 MiB
+
+
+def run_check(run, torch):
+    """The product of two matrices of ones. Each number of it is CHECK_SIDE, exactly: every partial sum is a whole number below 2^24."""
+    ones = torch.ones(CHECK_SIDE, CHECK_SIDE, device=run.device, dtype=torch.float32)
+    run.phase("forward")
+    product = ones @ ones
+    wrong = int((product != CHECK_SIDE).sum())
+    if wrong:
+        raise RuntimeError(f"{wrong} of {CHECK_SIDE * CHECK_SIDE} numbers came out wrong")
+    return product
+
+
 # --- one run, in its own process ------------------------------------------------------------------------------
 
 
@@ -235,13 +251,16 @@ def tensors_of(value):
 
 
 def workload_of(name):
-    """ESMFold without gradients; a workload of the user's own as any script of theirs would run, so that it may train."""
+    """ESMFold without gradients; a workload of the user's own as any script of theirs would run, so that it may train. A matrix
+    cannot name check, which has no colon."""
     if name == "esmfold":
         def fold(run, torch):
             with torch.no_grad():
                 return run_esmfold(run, torch)
 
         return fold
+    if name == "check":
+        return run_check
     own = own_workload(name)
     return lambda run, _torch: own(run)
 

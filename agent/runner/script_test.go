@@ -2,6 +2,8 @@ package runner
 
 import (
 	"cmp"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +85,79 @@ print(runner.workload_of(sys.argv[1])(run, torch))
 	for name, want := range map[string]string{"esmfold": "True", "mine:train": "False"} {
 		if got := python(t, files, name); got != want {
 			t.Errorf("%s: gradients are off: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// TestCheckWorkload sends the built-in check through a whole run of the script.
+// Torch is a stand-in that multiplies nothing and gives what the card is said to
+// give; probetest's TestRealProber makes the same check with the real one.
+func TestCheckWorkload(t *testing.T) {
+	files := map[string]string{
+		"torch.py": `import os
+from types import SimpleNamespace as Namespace
+from unittest.mock import MagicMock
+
+WRONG = int(os.environ["STAND_IN_WRONG"])
+class Bool:
+    def __init__(self, wrong): self.wrong = wrong
+    def sum(self): return self.wrong
+class Product:
+    def __init__(self, value): self.value = value
+    def __ne__(self, other):
+        assert other == self.value, (other, self.value)
+        return Bool(WRONG)
+    def is_floating_point(self): return True
+    def detach(self): return self
+    def cpu(self): return self
+class Ones:
+    def __init__(self, rows, columns): self.rows, self.columns = rows, columns
+    def __matmul__(self, other):
+        if WRONG < 0: raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+        return Product(self.columns)
+float32 = "float32"
+def ones(rows, columns, device, dtype):
+    assert device == "cuda:0" and dtype == float32
+    return Ones(rows, columns)
+def zeros(n, device): assert n == 0 and device == "cuda:0"
+def isfinite(product): return Namespace(all=lambda: True)
+cuda = Namespace(is_available=lambda: True, is_initialized=lambda: True, init=lambda: None, synchronize=lambda: None,
+                 memory_stats=lambda: {"allocated_bytes.all.peak": 7}, get_allocator_backend=lambda: "native",
+                 memory=Namespace(_snapshot=lambda: {}))
+`,
+		"ask.py": `import os, sys
+os.environ["OOMFLEET_EVENTS_FD"], os.environ["STAND_IN_WRONG"] = "1", sys.argv[2]
+import runner
+pid = os.fork()
+if pid == 0:
+    runner.child({"id": "check.0.1", "workload": {"name": sys.argv[1]}, "seq_len": 1, "batch": 1, "quota_kind": "allocator", "quota_bytes": 0,
+                  "record": False}, None)
+assert os.waitpid(pid, 0)[1] >> 8 == (0 if sys.argv[2] == "0" else 1)
+`}
+	for wrong, want := range map[string]string{"0": "", "3": "3 of 4194304 numbers came out wrong", "-1": "CUDA error: uncorrectable ECC error encountered"} {
+		events := NewEvents(strings.NewReader(python(t, files, WorkloadCheck, wrong) + "\n"))
+		var last Event
+		for {
+			e, err := events.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = e
+		}
+		switch e := last.(type) {
+		case *Done:
+			if want != "" || e.OutputFinite == nil || !*e.OutputFinite || e.Meters.PeakAllocated == nil {
+				t.Errorf("%s numbers are wrong: it passed, %+v", wrong, e)
+			}
+		case *Failed:
+			if want == "" || e.Exception != "RuntimeError" || e.Message != want || e.Phase != "forward" || e.BadCell {
+				t.Errorf("%s numbers are wrong: %+v", wrong, e)
+			}
+		default:
+			t.Errorf("the last event is %T", last)
 		}
 	}
 }

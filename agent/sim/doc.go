@@ -33,7 +33,8 @@
 //   - order: large blocks are freed a little later, differently from run to run.
 //
 // Each run is a real process of its own in its own process group, so that the
-// machinery around it (guard, kill, timeout) is really used. Faults make such a
+// machinery around it (guard, kill, timeout) is really used. The check of a card
+// is one too, and passes unless a fault is planted. Faults make such a
 // process misbehave; they and deviations are for tests.
 //
 // Start reading at Serve, then run.answer.

@@ -11,8 +11,9 @@ import (
 )
 
 // Fault is a way in which a run misbehaves, for tests of the machinery around
-// it. FaultSlow carries a path, "slow=/path/of/a/fifo"; FaultHang and FaultFork
-// may carry one, and a run is well then unless a file is there.
+// it. FaultSlow carries a path, "slow=/path/of/a/fifo"; FaultHang, FaultFork and
+// FaultBroken may carry one, and a run is well then unless a file is there. A
+// check of the card (runner.WorkloadCheck) is a run.
 type Fault string
 
 const (
@@ -33,6 +34,9 @@ const (
 	FaultFlood Fault = "flood"
 	// FaultDie: the runner itself ends when it is asked for a run.
 	FaultDie Fault = "die"
+	// FaultBroken: the run ends at its first CUDA call, as on a card whose
+	// memory is damaged.
+	FaultBroken Fault = "broken"
 	// FaultSlow: the run begins once the FIFO at the path is opened for writing.
 	FaultSlow Fault = "slow"
 )
@@ -43,7 +47,7 @@ const workloadPrefix = "sim:"
 func (f Fault) validate() error {
 	kind, path, _ := strings.Cut(string(f), "=")
 	switch Fault(kind) {
-	case FaultHang, FaultFork:
+	case FaultHang, FaultFork, FaultBroken:
 		return nil
 	case "", FaultCrash, FaultGarbage, FaultLeave, FaultFlood, FaultDie:
 		if path != "" {
@@ -56,18 +60,36 @@ func (f Fault) validate() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("fault %q is not one of hang[=PATH], crash, garbage, fork[=PATH], leave, flood, die, slow=PATH", string(f))
+	return fmt.Errorf("fault %q is not one of hang[=PATH], crash, garbage, fork[=PATH], leave, flood, die, broken[=PATH], slow=PATH", string(f))
+}
+
+// now is the fault without its path, and whether a run is to suffer from it.
+func (f Fault) now() (kind Fault, path string, on bool) {
+	name, path, _ := strings.Cut(string(f), "=")
+	if kind = Fault(name); kind != FaultSlow && path != "" {
+		_, err := os.Stat(path)
+		return kind, path, err == nil
+	}
+	return kind, path, kind != ""
+}
+
+// broken is how a run ends on a card whose memory is damaged, nil for a card
+// that is well.
+func (f Fault) broken() *rejection {
+	if kind, _, on := f.now(); kind != FaultBroken || !on {
+		return nil
+	}
+	return &rejection{exception: "AcceleratorError", message: "CUDA error: uncorrectable ECC error encountered\n" +
+		"CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect."}
 }
 
 // misbehave does what the fault wants before the run goes on, if it does.
 func (f Fault) misbehave(events *os.File, self []string) error {
-	kind, path, _ := strings.Cut(string(f), "=")
-	if Fault(kind) != FaultSlow && path != "" {
-		if _, err := os.Stat(path); err != nil {
-			return nil
-		}
+	kind, path, on := f.now()
+	if !on {
+		return nil
 	}
-	switch Fault(kind) {
+	switch kind {
 	case FaultHang:
 		forever()
 	case FaultCrash:
@@ -84,7 +106,7 @@ func (f Fault) misbehave(events *os.File, self []string) error {
 			return err
 		}
 		fmt.Fprintf(os.Stderr, "grandchild %d\n", pid)
-		if Fault(kind) == FaultFork {
+		if kind == FaultFork {
 			forever()
 		}
 	case FaultFlood:

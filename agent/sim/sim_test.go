@@ -386,6 +386,7 @@ func TestConfig(t *testing.T) {
 		"--context-offset=1MiB":     "needs a driver",
 		"--fault=sulk":              "is not one of hang",
 		"--fault=slow":              "needs the path",
+		"--fault=die=/tmp/x":        "takes no value",
 		"--deviate=2":               "between 0 and 1",
 		"--deviate-kinds=whimsical": "is not one of adaptive",
 		"--context-offset=lots":     "context-offset",
@@ -395,5 +396,34 @@ func TestConfig(t *testing.T) {
 		if _, err := ParseFlags(strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", args, err, want)
 		}
+	}
+}
+
+// TestCheck: a card passes its check on any driver, and not while it is broken.
+func TestCheck(t *testing.T) {
+	here := t.TempDir()
+	for name, c := range map[string]struct {
+		cfg  Config
+		want string // the refusal, empty for a pass
+	}{
+		"well":        {Config{}, ""},
+		"synthetic":   {Config{Driver: "1-synthetic", ContextOffset: proto.GiB, TestWorkloads: true}, ""},
+		"broken":      {Config{Fault: FaultBroken}, "uncorrectable ECC error"},
+		"broken now":  {Config{Fault: Fault("broken=" + here)}, "uncorrectable ECC error"},
+		"well by now": {Config{Fault: Fault("broken=" + here + "/gone")}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, workload := range []string{runner.WorkloadCheck, "esmfold"} {
+				req := request(256, 1, 0)
+				req.Workload.Name = workload
+				got := simulate(t, c.cfg, req)
+				switch {
+				case c.want == "" && (got.done == nil || !*got.done.OutputFinite):
+					t.Errorf("%s: %+v", workload, got.failed)
+				case c.want != "" && (got.failed == nil || !strings.Contains(got.failed.Message, c.want) || got.failed.BadCell):
+					t.Errorf("%s: %+v", workload, got.failed)
+				}
+			}
+		})
 	}
 }

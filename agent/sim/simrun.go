@@ -85,9 +85,16 @@ func (r *run) answer() (ok bool, err error) {
 		if err := fault.misbehave(r.out, r.Self); err != nil {
 			return false, fmt.Errorf("fault %s: %w", fault, err)
 		}
+		if rejected := fault.broken(); rejected != nil {
+			return false, r.reject(rejected)
+		}
 		if strings.HasPrefix(r.Request.Workload.Name, workloadPrefix) {
 			r.Request.Workload.Name = "esmfold"
 		}
+	}
+	if r.Request.Workload.Name == runner.WorkloadCheck {
+		finite := true
+		return true, runner.WriteEvent(r.out, &runner.Done{RunID: r.id, OutputFinite: &finite})
 	}
 	w, rejected, err := r.prepare()
 	if err != nil {
