@@ -38,6 +38,9 @@ func (a *app) agentsCommand() *cobra.Command {
 			if err != nil {
 				return a.explain(err)
 			}
+			if err := tellTroubles(ctx, a.err, client); err != nil {
+				return err
+			}
 			if a.json {
 				return writeJSON(a.out, answer)
 			}

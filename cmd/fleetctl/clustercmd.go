@@ -41,6 +41,9 @@ INDEX are an alarm: the command then exits with 1, and says what to do.`,
 			} else {
 				err = writeCluster(a.out, status)
 			}
+			if err == nil && status.Leader != "" {
+				err = tellTroubles(cmd.Context(), a.err, client)
+			}
 			if err == nil && status.Alarm {
 				err = errors.New("coordinators have different states at the same entry: stop the one that stands alone, keep a copy of its data_dir, " +
 					"empty it and start it again; the leader sends its state (docs/cluster.md)")

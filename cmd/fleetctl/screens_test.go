@@ -231,8 +231,13 @@ func TestStatusNamesWhatIsDown(t *testing.T) {
 		"GET /v1/status": `{"id":"a","leader":"","role":"catching up"}`,
 		"GET /v1/sweeps": `{"sweeps":[{"matrix":{"name":"nightly","id":"nightly-2794c5ed"}}]}`,
 	} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
+			if r.URL.Query().Get("consistent") != "" {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				fmt.Fprint(w, `{"code":"no_leader","message":"the coordinators are choosing a leader"}`)
+				return
+			}
 			fmt.Fprint(w, text)
 		})
 	}

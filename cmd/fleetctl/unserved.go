@@ -25,6 +25,7 @@ type wait struct {
 	reason      string
 	since       time.Time // zero where nobody knows
 	other       bool      // agents of this stack are announced, of another origin
+	advice      string    // what ends it, where that is no matter of agents
 }
 
 // String is the sentence about it.
@@ -50,10 +51,11 @@ func (w wait) atLength(now time.Time) string {
 	return text + w.remedy()
 }
 
-// remedy is what ends a wait for an agent that nobody started; it goes behind
-// the sentence.
+// remedy is what ends a wait that a person can end; it goes behind the sentence.
 func (w wait) remedy() string {
 	switch {
+	case w.advice != "":
+		return w.advice
 	case w.reason != noAgent:
 		return ""
 	case w.other && w.origin == proto.OriginMeasured:
@@ -158,7 +160,11 @@ func whoIsMissing(ctx context.Context, client *api.Client, r proto.Report) (wait
 	}
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if r.Role != "leader" {
+	waits, queueRefuses, err := troubles(limited, client)
+	if queueRefuses { // agents cannot be announced there either
+		return waits
+	}
+	if err != nil && r.Role != "leader" {
 		if at, err := client.Status(limited); err == nil && at.Leader == "" {
 			waits = append(waits, wait{reason: "no coordinator leads, so nothing is settled: fleetctl cluster status says which do not answer"})
 		}
