@@ -123,8 +123,9 @@ func (g *group) stats() GroupStats {
 // led.
 type GroupStats struct {
 	// Silent is how many members have not answered for longer than a leader
-	// waits, Differing how many had another state at the same entry. Both are 0
-	// on a node that does not lead. Differing members are an alarm.
+	// waits, or do not answer a node that knows no leader; 0 on one that follows.
+	// Differing is how many had another state at the same entry, an alarm; 0 on a
+	// node that does not lead.
 	Silent, Differing int
 	// Compared counts states that were compared, Promoted members that were
 	// given a vote, Removed dead ones that were removed.

@@ -22,6 +22,8 @@ type keeper struct {
 	steady   map[raft.ServerID]int       // looks in a row that found a member caught up
 	compared time.Time
 	voters   int // at the last look
+	// asked is when the others were asked last because nobody leads.
+	asked time.Time
 }
 
 // keep tends the cluster as long as this node leads: it gives members that have
@@ -56,9 +58,10 @@ func (k *keeper) look(ctx context.Context) {
 	servers, err := k.servers()
 	if err != nil || !k.IsLeader() {
 		k.term = 0
-		k.group.count(func(s *GroupStats) { s.Silent, s.Differing = 0, 0 })
+		k.missLeader(ctx)
 		return
 	}
+	k.asked = time.Time{}
 	if term := k.Term(); term != k.term {
 		k.term, k.seen, k.steady, k.compared, k.voters = term, map[raft.ServerID]time.Time{}, map[raft.ServerID]int{}, time.Time{}, 0
 	}
@@ -80,6 +83,28 @@ func (k *keeper) look(ctx context.Context) {
 	if now := time.Now(); now.Sub(k.compared) >= k.cfg.Keep.compareEvery() {
 		k.compared = now
 		k.compare(ctx)
+	}
+}
+
+// missLeader counts who does not answer where nobody leads for longer than an
+// election takes: there is no leader to count them. With one there is nothing to
+// count here.
+func (k *keeper) missLeader(ctx context.Context) {
+	switch now := time.Now(); {
+	case k.LeaderID() != "":
+		k.asked = time.Time{}
+		k.group.count(func(s *GroupStats) { s.Silent, s.Differing = 0, 0 })
+	case now.Sub(k.lead.lostAt()) < k.patience(): // perhaps an election
+		k.asked = time.Time{}
+	case now.Sub(k.asked) >= k.cfg.Keep.compareEvery():
+		k.asked = now
+		silent := 0
+		for _, m := range k.Members(ctx) {
+			if m.Role == "" {
+				silent++
+			}
+		}
+		k.group.count(func(s *GroupStats) { s.Silent, s.Differing = silent, 0 })
 	}
 }
 

@@ -270,6 +270,30 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	until(t, "nobody is missed", func() bool { return leader(t, others(nodes, gone)...).Stats().Group.Silent == 0 })
 }
 
+// TestSilentWithoutALeader: the one that is left of three leads nobody and follows
+// nobody, and counts the silent ones all the same, until somebody leads.
+func TestSilentWithoutALeader(t *testing.T) {
+	t.Parallel()
+	cfgs := configs(t, t.TempDir(), t.TempDir(), t.TempDir())
+	for i := range cfgs {
+		cfgs[i].Keep = hasty
+	}
+	nodes := cluster(t, cfgs, nil)
+	l := leader(t, nodes...)
+	rest := others(nodes, l)
+	left, back := rest[0], rest[1].cfg
+	ready(t, l)
+	closeNode(t, rest[1])
+	closeNode(t, l)
+	until(t, "both are missed", func() bool { s := left.Stats(); return s.LeaderID == "" && s.Group.Silent == 2 })
+	back.Listener = nil
+	again := open(t, back)
+	until(t, "a leader misses the third alone", func() bool {
+		a, b := left.Stats(), again.Stats()
+		return a.LeaderID != "" && a.LeaderID == b.LeaderID && a.Group.Silent+b.Group.Silent == 1
+	})
+}
+
 // TestStatesAreCompared: a node whose state is another one at the same entry is
 // an alarm.
 func TestStatesAreCompared(t *testing.T) {

@@ -35,7 +35,7 @@ func newMetrics(n *Node) (*metrics, error) {
 	gauge("log_bytes", "Size of the log on disk.", func(s Stats) float64 { return float64(s.LogBytes) })
 	gauge("snapshot_bytes", "Size of the snapshots on disk.", func(s Stats) float64 { return float64(s.SnapshotBytes) })
 	gauge("members", "Members of the cluster.", func(s Stats) float64 { return float64(len(s.Servers)) })
-	gauge("members_silent", "Members that do not answer this leader; 0 on followers.", func(s Stats) float64 { return float64(s.Group.Silent) })
+	gauge("members_silent", "Members that do not answer this leader, or this node where it knows no leader; 0 on followers.", func(s Stats) float64 { return float64(s.Group.Silent) })
 	gauge("states_differing", "Members whose state differs from this leader's at the same entry: an alarm above 0.",
 		func(s Stats) float64 { return float64(s.Group.Differing) })
 	gauge("states_compared", "States that this node has compared with its own while it led.", func(s Stats) float64 { return float64(s.Group.Compared) })
