@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -438,11 +439,11 @@ func TestServerGone(t *testing.T) {
 		t.Errorf("Next: %v, want the deadline", err)
 	}
 	ctx = within(t, 300*time.Millisecond)
-	if n, err := q.Publish(ctx, []proto.Task{task}); n != 0 || err == nil || errors.Is(err, queue.ErrFull) {
+	if n, err := q.Publish(ctx, []proto.Task{task}); n != 0 || err == nil || errors.Is(err, queue.ErrFull) || !strings.Contains(err.Error(), srv.url) {
 		t.Errorf("Publish: %d, %v", n, err)
 	}
 	ctx = within(t, 300*time.Millisecond)
-	if err := q.Report(ctx, queuetest.NewResult(task, "agent-1")); err == nil {
-		t.Error("Report: no error")
+	if err := q.Report(ctx, queuetest.NewResult(task, "agent-1")); err == nil || !strings.Contains(err.Error(), srv.url) {
+		t.Errorf("Report: %v", err)
 	}
 }

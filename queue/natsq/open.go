@@ -184,7 +184,7 @@ func (q *Queue) explain(scoped context.Context, err error) error {
 	switch cause := context.Cause(scoped); {
 	case errors.Is(cause, queue.ErrClosed):
 		return queue.ErrClosed
-	case cause != nil && errors.Is(err, scoped.Err()):
+	case cause != nil && !errors.Is(cause, context.DeadlineExceeded) && errors.Is(err, scoped.Err()):
 		return cause
 	case errors.Is(err, nats.ErrConnectionClosed):
 		return queue.ErrClosed
