@@ -105,6 +105,19 @@ func TestPoisonedWork(t *testing.T) {
 		}
 		f.counted(map[string]float64{`oomfleet_job_panics_total{job="report"}`: 1, "oomfleet_reports_dropped_total": 1, `oomfleet_results_total{outcome="pass"}`: 1})
 	})
+	t.Run("comparison", func(t *testing.T) {
+		f := newFleet(t)
+		c, err := New(f.cfg, Deps{Registry: f.registry, Queue: f.queue, Traces: f.traces, Metrics: f.metrics})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := newDuty(c)
+		s := &registry.Sweep{ID: "s", Cells: []proto.CellID{"gone"}}
+		if err := d.compareSweep(f.ctx, registry.View{Sweeps: map[proto.MatrixID]*registry.Sweep{"s": s}}, s); err != nil || !d.rollout.incomparable["s"] {
+			t.Errorf("%v, and the comparison would be made again", err)
+		}
+		f.counted(map[string]float64{`oomfleet_job_panics_total{job="compare"}`: 1})
+	})
 	t.Run("plan", func(t *testing.T) {
 		f := newFleet(t)
 		d := f.duty()
