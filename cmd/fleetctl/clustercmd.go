@@ -71,6 +71,9 @@ func writeCluster(w io.Writer, s api.ClusterStatus) error {
 		if m.Role == "" && m.Why != "" {
 			fmt.Fprintf(w, "%s is silent: %s\n", m.ID, m.Why)
 		}
+		if m.Trouble != "" {
+			fmt.Fprintf(w, "%s needs help: %s\n", m.ID, m.Trouble)
+		}
 	}
 	_, err := fmt.Fprintf(w, "%s; %s\n", leadText(s), answerText(s))
 	return err

@@ -20,7 +20,7 @@ func (r *replica) ClusterMembers(ctx context.Context) []api.ClusterMember {
 	out := []api.ClusterMember{}
 	for _, m := range r.Members(ctx) {
 		out = append(out, api.ClusterMember{NewMember: api.NewMember{ID: m.ID, RaftAddr: m.RaftAddr, API: known[m.ID].API}, Role: role(m), Why: m.Why,
-			Voter: m.Voter, AppliedIndex: m.AppliedIndex, Age: m.Age.Seconds(), Hash: m.Hash, State: string(m.State)})
+			Voter: m.Voter, AppliedIndex: m.AppliedIndex, Age: m.Age.Seconds(), Hash: m.Hash, State: string(m.State), Trouble: m.Trouble})
 	}
 	return out
 }

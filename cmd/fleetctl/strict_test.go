@@ -176,6 +176,9 @@ func TestClusterInWords(t *testing.T) {
 		"nobody leads; 1 of 3 voters answer, which is no majority":                            {Voters: 3, Answering: 1, Members: members("", "", "candidate")},
 		"Start 1 more": {Voters: 3, Answering: 1, Members: members("", "", "candidate")},
 	} {
+		if s.Leader == "a" && s.MayLose > 0 {
+			s.Members[1].Trouble, says = "its disk is full", "\nb needs help: its disk is full"+says
+		}
 		var out bytes.Buffer
 		if err := writeCluster(&out, s); err != nil || !strings.Contains(out.String(), says) {
 			t.Errorf("%v\n%s\nlacks %q", err, out.String(), says)

@@ -63,6 +63,8 @@ type ClusterMember struct {
 	// State compares it with the state of the coordinator that answers: same,
 	// differs (at the same entry: an alarm), or unknown.
 	State string `json:"state"`
+	// Trouble is what a person has to do for it to go on, by its own word.
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // ClusterStatus is one coordinator's look at its cluster.

@@ -42,6 +42,8 @@ type standing struct {
 	// Applies is the newest command version of its build; 0 is a build that
 	// does not say, and applies 1.
 	Applies int `json:"applies,omitempty"`
+	// Trouble is what a person has to do for it to go on; empty for nothing.
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // stand is how this node stands, once it has applied q.At or a second has passed.
@@ -61,7 +63,8 @@ func (n *Node) stand(ctx context.Context, q question) standing {
 	}
 	view := n.View()
 	age, ready := n.Standing()
-	out := standing{ID: n.cfg.ID, State: n.raft.State().String(), Leader: n.LeaderID(), Applied: view.AppliedIndex, Hash: n.group.hashes.of(ctx, view, wait), Age: age, Ready: ready, Applies: n.cfg.applies()}
+	out := standing{ID: n.cfg.ID, State: n.raft.State().String(), Leader: n.LeaderID(), Applied: view.AppliedIndex, Hash: n.group.hashes.of(ctx, view, wait), Age: age, Ready: ready, Applies: n.cfg.applies(),
+		Trouble: n.group.unwritten.trouble(n.cfg.DataDir)}
 	if future := n.raft.GetConfiguration(); future.Error() == nil {
 		out.Formed = len(future.Configuration().Servers) > 0
 	}

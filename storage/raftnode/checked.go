@@ -103,7 +103,9 @@ func (s *store) reached() uint64 {
 	return index
 }
 
-// noteReached keeps what is committed, all of which is in this node's log.
+// noteReached keeps what is committed, all of which is in this node's log. What
+// could not be kept is tried again at the next look, so that it is known once there
+// is room.
 func (n *Node) noteReached() {
 	index := n.raft.CommitIndex()
 	if n.disk.isBroken() || index == n.group.reached.Swap(index) {
@@ -112,6 +114,9 @@ func (n *Node) noteReached() {
 	half := n.store.reachedFile() + ".half"
 	err := errors.Join(os.WriteFile(half, fmt.Appendln(nil, index), 0o640), os.Rename(half, n.store.reachedFile()))
 	if err != nil {
-		n.logger.Warn("how far the log has come was not noted", "error", err)
+		n.group.reached.Store(0)
+	}
+	if n.group.unwritten.note("how far its log has come", err) {
+		n.logger.Warn("whether the data folder can be written has changed", "error", err)
 	}
 }

@@ -3,6 +3,8 @@ package raftnode
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -58,6 +60,51 @@ func TestLogThatCannotBeWritten(t *testing.T) {
 	if err := n.Wait(patient(t)); err == nil {
 		t.Fatal("the node does not say that it cannot go on")
 	}
+}
+
+// TestUnwrittenIsSeen: what a node goes on without, though it could not write it,
+// is known to whoever looks at the cluster, until it could.
+func TestUnwrittenIsSeen(t *testing.T) {
+	t.Parallel()
+	cfgs := configs(t, t.TempDir(), t.TempDir(), t.TempDir())
+	for i := range cfgs {
+		cfgs[i].Keep = hasty
+	}
+	nodes := cluster(t, cfgs, nil)
+	l := leader(t, nodes...)
+	rest := others(nodes, l)
+	bad, other := rest[0], rest[1]
+	trouble := func() string {
+		for _, m := range other.Members(patient(t)) {
+			if m.ID == bad.cfg.ID {
+				return m.Trouble
+			}
+		}
+		return "it is no member"
+	}
+	propose(t, l, sweep("a", 1))
+	until(t, "it is well", func() bool { return trouble() == "" })
+	// Folders in the place of files: they are refused to everybody.
+	half, moved := bad.store.reachedFile()+".half", filepath.Join(t.TempDir(), "moved")
+	if err := errors.Join(os.Mkdir(half, 0o750), os.Rename(bad.store.snapshotDir(), moved), os.WriteFile(bad.store.snapshotDir(), nil, 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	propose(t, l, sweep("b", 1))
+	until(t, "how far its log has come cannot be noted", func() bool { return strings.Contains(trouble(), "how far its log has come: ") })
+	caughtUp(t, bad, l) // it goes on all the same
+	if err := bad.Snapshot(patient(t)); err == nil {
+		t.Error("a snapshot was written into a file")
+	}
+	if text := trouble(); !strings.Contains(text, "free disk space there") || !strings.Contains(text, "; a snapshot: ") && !strings.Contains(text, "(a snapshot: ") || text != bad.Stats().Trouble {
+		t.Errorf("%s", text)
+	}
+	if err := errors.Join(os.Remove(half), os.Remove(bad.store.snapshotDir()), os.Rename(moved, bad.store.snapshotDir())); err != nil {
+		t.Fatal(err)
+	}
+	if err := bad.Snapshot(patient(t)); err != nil {
+		t.Error(err)
+	}
+	until(t, "it is well again, with no entry more", func() bool { return trouble() == "" })
 }
 
 func cancelled(t *testing.T) context.Context {

@@ -19,6 +19,8 @@ type fsm struct {
 	// stop ends the node for an entry that this build cannot read, and does not
 	// return.
 	stop func(why error)
+	// snapshotted takes what came of writing a snapshot.
+	snapshotted func(error)
 	// restoreErr is why the last Restore failed; raft keeps it to its log.
 	restoreErr error
 
@@ -83,7 +85,7 @@ func (f *fsm) wake() {
 // Snapshot takes a view, which costs nothing; the log goes on while it is
 // written.
 func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
-	return snapshot{view: f.machine.View()}, nil
+	return snapshot{view: f.machine.View(), note: f.snapshotted}, nil
 }
 
 // Restore replaces the state by a snapshot's.
@@ -106,10 +108,20 @@ func (f *fsm) restore(from io.Reader) error {
 }
 
 // snapshot is one view on its way to a file or to a follower.
-type snapshot struct{ view registry.View }
+type snapshot struct {
+	view registry.View
+	// note takes what came of writing it.
+	note func(error)
+}
 
-// Persist writes the view, packed.
+// Persist writes the view, packed. Raft keeps a failure to its log and tries again.
 func (s snapshot) Persist(sink raft.SnapshotSink) error {
+	err := s.persist(sink)
+	s.note(err)
+	return err
+}
+
+func (s snapshot) persist(sink raft.SnapshotSink) error {
 	packed, err := zstd.NewWriter(sink, zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return fmt.Errorf("pack snapshot: %w", err)

@@ -47,6 +47,7 @@ type group struct {
 	joined    chan struct{} // closed when the keeper has ended
 	reached   atomic.Uint64 // what noteReached has noted
 	hashes    hashes
+	unwritten unwritten
 
 	mu       sync.Mutex // guards all below
 	contacts map[raft.ServerID]contact

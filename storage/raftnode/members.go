@@ -54,6 +54,8 @@ type Member struct {
 	// Applies is the newest command version that its build applies; 0 when it
 	// does not answer.
 	Applies int
+	// Trouble is what a person has to do for it to go on, by its own word.
+	Trouble string
 }
 
 // compareTries is how often a member that is at another entry is asked again.
@@ -84,7 +86,7 @@ func (n *Node) Members(ctx context.Context) []Member {
 }
 
 func (m *Member) take(s standing) {
-	m.Role, m.AppliedIndex, m.Hash, m.Age, m.Applies = s.State, s.Applied, s.Hash, s.Age, max(s.Applies, 1)
+	m.Role, m.AppliedIndex, m.Hash, m.Age, m.Applies, m.Trouble = s.State, s.Applied, s.Hash, s.Age, max(s.Applies, 1), s.Trouble
 }
 
 // look asks one member, again as long as it is ahead: then this node's own state

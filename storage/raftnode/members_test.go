@@ -276,7 +276,7 @@ func TestSilentWithoutALeader(t *testing.T) {
 	t.Parallel()
 	cfgs := configs(t, t.TempDir(), t.TempDir(), t.TempDir())
 	for i := range cfgs {
-		cfgs[i].Keep = hasty
+		cfgs[i].Keep, cfgs[i].Heartbeat = hasty, 250*time.Millisecond
 	}
 	nodes := cluster(t, cfgs, nil)
 	l := leader(t, nodes...)

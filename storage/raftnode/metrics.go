@@ -34,6 +34,13 @@ func newMetrics(n *Node) (*metrics, error) {
 	gauge("snapshot_index", "Last entry in a snapshot.", func(s Stats) float64 { return float64(s.SnapshotIndex) })
 	gauge("log_bytes", "Size of the log on disk.", func(s Stats) float64 { return float64(s.LogBytes) })
 	gauge("snapshot_bytes", "Size of the snapshots on disk.", func(s Stats) float64 { return float64(s.SnapshotBytes) })
+	gauge("unwritable", "1 while this node goes on without what it could not write beside its log, most likely on a full disk; cluster status says what.",
+		func(s Stats) float64 {
+			if s.Trouble != "" {
+				return 1
+			}
+			return 0
+		})
 	gauge("members", "Members of the cluster.", func(s Stats) float64 { return float64(len(s.Servers)) })
 	gauge("members_silent", "Members that do not answer this leader, or this node where it knows no leader; 0 on followers.", func(s Stats) float64 { return float64(s.Group.Silent) })
 	gauge("states_differing", "Members whose state differs from this leader's at the same entry: an alarm above 0.",

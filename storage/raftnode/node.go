@@ -67,7 +67,9 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.fsm = &fsm{machine: registry.New(), packer: packer, waiters: map[uint64]chan struct{}{}}
+	snapshotted := func(err error) { n.group.unwritten.note("a snapshot", err) }
+	n.store.snapshots.failed = snapshotted
+	n.fsm = &fsm{machine: registry.New(), packer: packer, waiters: map[uint64]chan struct{}{}, snapshotted: snapshotted}
 	if err := n.start(logger); err != nil {
 		return nil, err
 	}

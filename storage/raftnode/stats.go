@@ -23,6 +23,8 @@ type Stats struct {
 	// LogBytes and SnapshotBytes are the sizes on disk.
 	LogBytes      int64
 	SnapshotBytes int64
+	// Trouble is Member.Trouble of this node.
+	Trouble string
 }
 
 // Stats looks at the node and its folder.
@@ -38,6 +40,7 @@ func (n *Node) Stats() Stats {
 	// Raft tells its last snapshot only as text; 0 when it is closed.
 	stats.SnapshotIndex, _ = strconv.ParseUint(n.raft.Stats()["last_snapshot_index"], 10, 64)
 	stats.Servers = n.Servers()
+	stats.Trouble = n.group.unwritten.trouble(n.cfg.DataDir)
 	return stats
 }
 
