@@ -48,7 +48,7 @@ func (f *quotaFlags) add(c *cobra.Command, length, batch bool) {
 	fl.StringVar(&f.driver, "driver", "", "driver version (needed when several are known)")
 	fl.StringVar(&f.workload, "workload", "esmfold", "workload")
 	fl.StringArrayVar(&f.params, "param", nil, "KEY=VALUE of the workload, like stem=bfloat16, may be repeated")
-	fl.StringVar(&f.kind, "kind", "", "kind of quota: allocator, process or device (default allocator; process for --format hami and mps)")
+	fl.StringVar(&f.kind, "kind", "", "kind of quota: allocator, process or device (default allocator)")
 	fl.StringVar(&f.kind, "quota-kind", "", "")
 	fl.MarkHidden("quota-kind")
 	fl.StringVar(&f.origin, "origin", "measured", "measured, simulated or imported")
@@ -149,6 +149,7 @@ asked for. It refuses to extrapolate unless told to --extrapolate, and marks tha
 			return wrongInput(form.write(a.out, r))
 		}}
 	f.add(c, true, true)
+	c.Flags().Lookup("kind").Usage = "kind of quota: allocator, process or device (default allocator; process for --format hami and mps)"
 	c.Flags().BoolVar(&f.extrapolate, "extrapolate", false, "answer outside the fitted lengths and batches too, marked")
 	form.add(c)
 	return c

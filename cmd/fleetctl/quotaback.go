@@ -35,8 +35,9 @@ func (a *app) quotaMaxCommand(axis string) *cobra.Command {
 	var f quotaFlags
 	var given string
 	length := axis == "batch" // what is not looked for is given
-	c := &cobra.Command{Use: "max-" + axis, Short: "The largest " + strings.ReplaceAll(axis, "seq-len", "length") + " that fits a quota", Args: cobra.NoArgs,
-		Long: `The largest ` + axis + ` whose own recommendation, margin and risk included, is at most the
+	what := strings.ReplaceAll(axis, "seq-len", "length")
+	c := &cobra.Command{Use: "max-" + axis, Short: "The largest " + what + " that fits a quota", Args: cobra.NoArgs,
+		Long: `The largest ` + what + ` whose own recommendation, margin and risk included, is at most the
 quota: its boundary lies at or below it, so no fail band is in the way. Only where
 evidence is; where that ends before the quota does, the answer says so.`,
 		Example: map[string]string{"seq-len": "  fleetctl quota max-seq-len --quota 24GiB --batch 1 --driver 580.159.04",

@@ -96,7 +96,8 @@ which the workload really runs, and serves the boundaries and fitted
 coefficients to schedulers.
 
 Exit codes: 0 done (an out-of-memory is a result, not a failure), 1 it failed,
-2 wrong usage or input, 3 done but some cells failed.`,
+2 wrong usage or input, 3 done but some cells failed or a comparison found a
+change.`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.SetIn(s.in)
