@@ -106,7 +106,7 @@ func newMetrics(to prometheus.Registerer, reg Registry, agents func() []proto.Ag
 			held: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "oomfleet", Name: "tasks_held",
 				Help: "Open tasks that this node as the leader keeps out of the queue until more of their pool's are done."}),
 		},
-		rollouts: vec("rollouts_total", "Stacks that a standing matrix had not covered, by what this node did as the leader.", "result",
+		rollouts: vec("rollouts_total", "Stacks that a standing order had not covered, by what this node did as the leader.", "result",
 			rolloutQueued, rolloutHeld, rolloutRefused),
 		comparisons: vec("comparisons_total", "Sweeps compared with the one that they replace by this node as the leader, by verdict.", "verdict",
 			verdictLabels()...),

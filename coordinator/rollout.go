@@ -97,7 +97,7 @@ func (d *duty) cover(ctx context.Context, order *registry.Sweep, n newcomer, all
 	case err != nil:
 		if d.rollout.once("refused" + text) {
 			d.metrics.rollouts.WithLabelValues(rolloutRefused).Inc()
-			log.Error("standing matrix cannot be swept on a new stack", "error", err)
+			log.Error("standing order cannot be swept on a new stack", "error", err)
 		}
 		return true, nil
 	case add == nil:
@@ -106,7 +106,7 @@ func (d *duty) cover(ctx context.Context, order *registry.Sweep, n newcomer, all
 	if most := order.Rollout.Policy.MaxPerDay; startedToday(view, order, d.now()) >= most {
 		if d.rollout.once("held" + text) {
 			d.metrics.rollouts.WithLabelValues(rolloutHeld).Inc()
-			log.Warn("new stack waits, the standing matrix has started its sweeps of the day", "max_per_day", most)
+			log.Warn("new stack waits, the standing order has started its sweeps of the day", "max_per_day", most)
 		}
 		return false, nil
 	}
@@ -120,7 +120,7 @@ func (d *duty) cover(ctx context.Context, order *registry.Sweep, n newcomer, all
 	if reply.Refused != "" {
 		if d.rollout.once("refused" + text) {
 			d.metrics.rollouts.WithLabelValues(rolloutRefused).Inc()
-			log.Error("standing matrix cannot be swept on a new stack", "error", reply.Refused)
+			log.Error("standing order cannot be swept on a new stack", "error", reply.Refused)
 		}
 		return true, nil
 	}

@@ -33,7 +33,7 @@ type RolloutPolicy struct {
 type TriggerKind string
 
 const (
-	// TriggerNewStack: an agent announced a stack that a standing matrix had
+	// TriggerNewStack: an agent announced a stack that a standing order had
 	// not covered.
 	TriggerNewStack TriggerKind = "new-stack"
 	// TriggerRepeat: a comparison needs more recordings of some cells.
