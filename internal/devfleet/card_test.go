@@ -94,9 +94,18 @@ func (q heardQueue) Report(ctx context.Context, r proto.Result) error {
 	return err
 }
 
-// cardAgent runs an agent in this process, in the place of the fleet's first: its
-// runs are real processes, and only what the driver says of the card is not.
+// cardAgent is ownAgent with a card of which only what the driver says is not
+// simulated.
 func (w *world) cardAgent(card *sharedCard) <-chan proto.Result {
+	w.t.Helper()
+	results, _ := w.ownAgent(sim.Fault("slow="+card.gate), card, func(p *child.Prober) agent.Prober { return watchedProber{p, card} })
+	return results
+}
+
+// ownAgent runs an agent in this process, in the place of the fleet's first: its
+// runs are real processes. What it reports is returned, and what it logs. A nil
+// meter leaves the card to the simulated runner.
+func (w *world) ownAgent(fault sim.Fault, meter child.Meter, watch func(*child.Prober) agent.Prober) (<-chan proto.Result, *lines) {
 	w.t.Helper()
 	w.down(agentName(0))
 	said := newLines()
@@ -117,8 +126,8 @@ func (w *world) cardAgent(card *sharedCard) <-chan proto.Result {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { q.Close() })
-	flags := sim.Config{Driver: RecordedDriver, Fault: sim.Fault("slow=" + card.gate)}.Flags()
-	prober, err := child.New(child.Config{Guard: []string{w.program, "internal", "guard"}, Meter: card, Log: log,
+	flags := sim.Config{Driver: RecordedDriver, Fault: fault}.Flags()
+	prober, err := child.New(child.Config{Guard: []string{w.program, "internal", "guard"}, Meter: meter, Log: log,
 		Command: append([]string{w.program, "internal", "simrunner"}, flags...), Timing: child.Timing{Sample: 5 * time.Millisecond}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -126,7 +135,7 @@ func (w *world) cardAgent(card *sharedCard) <-chan proto.Result {
 	heard := heardQueue{q, make(chan proto.Result, 1000)}
 	service, err := agent.New(agent.Config{WorkDir: w.t.TempDir(), Host: "host-1", PID: os.Getpid(),
 		Pause: 100 * time.Millisecond, LongestPause: time.Second, LookAgain: time.Second},
-		agent.Deps{Queue: heard, Prober: watchedProber{prober, card}, Traces: trace.NewStore(store).WithClock(time.Now), Log: log, Metrics: prometheus.NewRegistry()})
+		agent.Deps{Queue: heard, Prober: watch(prober), Traces: trace.NewStore(store).WithClock(time.Now), Log: log, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -139,7 +148,7 @@ func (w *world) cardAgent(card *sharedCard) <-chan proto.Result {
 			w.t.Errorf("the agent ended with %v, and said\n%s", err, said)
 		}
 	})
-	return heard.heard
+	return heard.heard, said
 }
 
 // TestCardIsNotOurs: runs in which a neighbour moves the card's memory are void and
