@@ -39,7 +39,7 @@ func TestBadSurroundings(t *testing.T) {
 	}{
 		"config missing, coordinator": {args: []string{"coordinator", "--config", inFile}, code: 2, advice: "name the file with --config"},
 		"config missing, agent":       {args: []string{"agent", "--config", inFile}, code: 2, advice: "name the file with --config"},
-		"config is no YAML":           {args: []string{"coordinator", "--config", "../../README.md"}, code: 2, advice: "README.md: yaml: "},
+		"config is no YAML":           {args: []string{"coordinator", "--config", "../../README.md"}, code: 2, advice: "README.md: line "},
 		"no such coordinator":         {args: []string{"coordinator", "--config", "CONFIG", "--id", "z"}, code: 2, advice: "name one with --id"},
 		"no such simulated driver":    {args: []string{"agent", "--config", "CONFIG", "--sim", "--sim-driver", "x"}, code: 2, advice: "add it under simulated"},
 		"no GPU or no Python":         {args: []string{"agent", "--config", "CONFIG", "--python", inFile}, code: 1, advice: missing},
