@@ -3,7 +3,7 @@ package allocator
 // gate holds the limits of a replay and notes every comparison with them. A
 // replay depends on its limits through these comparisons alone, so that it
 // answers for every limit between the largest value that passed and the
-// smallest that was refused (allocator specification, "Exact sweep").
+// smallest that was refused.
 type gate struct {
 	cap     int64 // of reserved bytes
 	device  int64 // of bytes that the driver can give

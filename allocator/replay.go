@@ -10,8 +10,8 @@ import (
 type ReplayOptions struct {
 	Limit  Limit
 	Layout Layout
-	// DeviceTotal is the card's total in bytes; 0 takes a default. It sizes
-	// the address space of expandable ranges only.
+	// DeviceTotal is the card's total in bytes; 0 is a card of 4 TiB, whose
+	// ranges never fill up. It sizes the address space of expandable ranges only.
 	DeviceTotal int64
 	// Observe, when set, is called with each simulated event, addresses
 	// included, so that a what-if run can be written as a trace of its own.
@@ -224,8 +224,8 @@ func (p *Program) SelfCheckUntil(s Settings, stop func() bool) (SelfCheckReport,
 
 // SelfCheck gives simulated segments the recorded addresses and compares where
 // each allocation lands: the k-th segment must have the recorded size, every
-// allocation the recorded place (allocator specification, replay rule 1). A
-// program of a Family has nothing to compare: its report is empty.
+// allocation the recorded place. A program of a Family has nothing to compare:
+// its report is empty.
 func (p *Program) SelfCheck(s Settings) SelfCheckReport {
 	report, _ := p.selfCheck(s, nil)
 	return report

@@ -20,8 +20,8 @@ type Settings struct {
 	// LargeSegment is the driver request for sizes between 1 and 10 MiB; 0 is
 	// 20 MiB.
 	LargeSegment int64
-	// GCThreshold is garbage_collection_threshold, 0 for off. It works under a
-	// cap only.
+	// GCThreshold is garbage_collection_threshold, a share of the cap between 0
+	// and 1; 0 is off. It works under a cap only.
 	GCThreshold float64
 	// Divisions is roundup_power2_divisions: one entry for each power of two
 	// from 1 MiB to 32 GiB; 0 and 1 are plain rounding.

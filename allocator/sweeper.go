@@ -11,9 +11,8 @@ import (
 // v <= limit where the limit grows with the quota (under garbage collection,
 // also v <= share of the limit). So one replay answers for every quota down to
 // the smallest under which the same comparisons pass, and the next one starts a
-// step below (allocator specification, "Exact sweep without a grid"). That one
-// goes the same way up to the first comparison that passes no longer, and is
-// resumed there (see forks and paths).
+// step below. That one goes the same way up to the first comparison that passes no
+// longer, and is resumed there (see forks and paths).
 type sweeper struct {
 	o      *SweepOptions
 	floor  int64 // every quota below fails

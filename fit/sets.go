@@ -18,14 +18,17 @@ const relFloor = 1e-7
 // and still be chosen: a term that buys less only adds noise.
 const parsimony = 1.1
 
-// Set is one set of terms that the data allow for a component.
+// Set is one set of terms that the data allow for a component. Values are in bytes
+// by the variable of each name.
 type Set struct {
 	Names  []string  `json:"names"`
 	Values []float64 `json:"values"`
 	// Cov is the unscaled covariance (X'X)^-1 of the weighted design. Sigma is
 	// the relative standard error of the residuals with DOF degrees of freedom,
 	// Floor what rounding leaves of it however well the terms fit. The half width
-	// of the interval of a new run at x is spread * sqrt(x'Cov x + peak^2).
+	// of the interval of a new run at x is spread * sqrt(x'Cov x + peak^2), the
+	// textbook prediction interval of weighted least squares; spread is Sigma times
+	// Student's quantile, or Floor times the normal one where that is more.
 	Cov   [][]float64 `json:"cov"`
 	Sigma float64     `json:"sigma"`
 	Floor float64     `json:"floor"`

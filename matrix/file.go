@@ -116,7 +116,7 @@ type FileQuota struct {
 
 // FileSearch is how boundaries are looked for.
 type FileSearch struct {
-	// Either predict (default: record once, replay, certify with real probes) or bisect (real probes only).
+	// Either predict (default: replay recordings, certify with real probes) or bisect (real probes only).
 	Strategy string `json:"strategy,omitempty"`
 	// Which predictions real probes certify: edges (default), all, none, or "sample N%".
 	Certify string `json:"certify,omitempty"`

@@ -102,9 +102,11 @@ const (
 	FromProgram   PredictedFrom = "program"   // a program made from recordings of other lengths and batches
 )
 
-// CellReport is one cell in a status document: identity, state and numbers, as
-// the contract fixes them. Peaks are of the cell's own uncapped recording; 0 =
-// not known. What replay says of a cell without one is in the predicted fields.
+// CellReport is one cell in a status document: identity, state and numbers.
+// Peaks are of the cell's own uncapped recording; 0 = not known. What replay says
+// of a cell without one is in the predicted fields. Probes counts all runs under a
+// quota, void ones included, and GPUSeconds is the time in seconds that runs of
+// the cell occupied the card, its recordings' included.
 type CellReport struct {
 	ID             CellID            `json:"id"`
 	GPU            string            `json:"gpu"`

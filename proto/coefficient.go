@@ -21,11 +21,14 @@ type Group struct {
 // where chunking is on CL and CL2 (seq_len and its square, without the batch:
 // what one chunk of rows holds, however many there are).
 type Term struct {
-	Name  string  `json:"name"`
+	Name string `json:"name"`
+	// Value is in Unit, which is bytes, or bytes by the term's variable, as in
+	// bytes/(batch*seq_len^2).
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
-	Lo    float64 `json:"lo"`
-	Hi    float64 `json:"hi"`
+	// Lo and Hi are the ends of Value's interval, in Unit.
+	Lo float64 `json:"lo"`
+	Hi float64 `json:"hi"`
 }
 
 // Range is an inclusive range of an axis.
@@ -39,13 +42,15 @@ type Domain struct {
 
 // Coefficients are the fitted terms of one target of one group.
 type Coefficients struct {
-	Group          Group     `json:"group"`
-	QuotaKind      QuotaKind `json:"quota_kind"`
-	Origin         Origin    `json:"origin"`
-	Target         string    `json:"target"`
-	Terms          []Term    `json:"terms"`
-	ResidualMaxRel float64   `json:"residual_max_rel"`
-	Domain         Domain    `json:"domain"`
+	Group     Group     `json:"group"`
+	QuotaKind QuotaKind `json:"quota_kind"`
+	Origin    Origin    `json:"origin"`
+	// Target is the peak that the terms add up to: allocated, reserved or process.
+	Target string `json:"target"`
+	Terms  []Term `json:"terms"`
+	// ResidualMaxRel is the largest |fitted - measured| / measured of the points.
+	ResidualMaxRel float64 `json:"residual_max_rel"`
+	Domain         Domain  `json:"domain"`
 	// Points is how many recordings went in, Notes what a reader should know.
 	Points int      `json:"points"`
 	Notes  []string `json:"notes,omitempty"`

@@ -57,8 +57,9 @@ type Evidence struct {
 	// OutputFinite is whether every output was finite; nil when not reached.
 	OutputFinite *bool  `json:"output_finite,omitempty"`
 	Meters       Meters `json:"meters"`
-	// Neighbours are other processes that held memory on the card, and
-	// NeighbourMoved whether their sum changed during the run.
+	// Neighbours is how many other processes held memory on the card, and
+	// NeighbourMoved the most less the least that was in use of them all during
+	// the run.
 	Neighbours     int   `json:"neighbours,omitempty"`
 	NeighbourMoved Bytes `json:"neighbour_moved_bytes,omitempty"`
 	// Settings are the allocator's effective settings as the run saw them,

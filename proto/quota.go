@@ -50,15 +50,16 @@ func ParseOrigin(s string) (Origin, error) {
 type Strategy string
 
 const (
-	// StrategyPredict records once, replays the recording through the
-	// allocator's model, and spends probes only to certify the prediction.
+	// StrategyPredict replays a recording, the cell's own or those of cells like
+	// it, through the allocator's model, and spends probes only to certify what
+	// that says.
 	StrategyPredict Strategy = "predict"
 	// StrategyBisect halves the bracket with real probes only. It sees one
 	// edge and knows nothing of fail bands.
 	StrategyBisect Strategy = "bisect"
 )
 
-// Certify says which predictions are probed for real (contract.md).
+// Certify says which predictions are probed for real.
 type Certify string
 
 const (

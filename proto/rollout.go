@@ -43,7 +43,7 @@ const (
 // RolloutTrigger is what made a sweep.
 type RolloutTrigger struct {
 	Kind TriggerKind `json:"kind"`
-	// Of is the standing sweep, or the sweep whose cells are repeated.
+	// Of is the standing order, or the sweep whose cells are repeated.
 	Of MatrixID `json:"of"`
 	// Stack is the new stack and Agent the first one that announced it.
 	Stack *Stack  `json:"stack,omitempty"`
@@ -78,7 +78,8 @@ type SweepVerdict struct {
 	Confidence float64 `json:"confidence"`
 }
 
-// Recording is what one uncapped run of a cell showed; 0 = not known.
+// Recording is what one uncapped run of a cell showed; 0 = not known. The amounts
+// are those of Meters.
 type Recording struct {
 	PeakAllocated  Bytes  `json:"peak_allocated_bytes,omitempty"`
 	PeakReserved   Bytes  `json:"peak_reserved_bytes,omitempty"`

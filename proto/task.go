@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// TaskID identifies one run that was asked for: the cell's key, the kind of run
-// and its running number. It is safe in a queue subject: [a-z0-9-].
+// TaskID identifies one run that was asked for: the origin's letter, the cell's id
+// and a running number of the cell, as in s-CELL-3. It is safe in a queue subject:
+// [a-z0-9-].
 type TaskID string
 
 // Fence is the raft index of the log entry that issued a task.
@@ -36,7 +37,7 @@ type Task struct {
 	ID       TaskID   `json:"id"`
 	Protocol int      `json:"protocol"`
 	Fence    Fence    `json:"fence"`
-	Attempt  int      `json:"attempt"`
+	Attempt  int      `json:"attempt"` // of this kind and quota in the cell, from 1
 	Kind     TaskKind `json:"kind"`
 	Origin   Origin   `json:"origin"`
 	CellID   CellID   `json:"cell_id"`

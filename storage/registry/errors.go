@@ -10,7 +10,7 @@ var (
 	ErrNotLeader = errors.New("this node is not the leader")
 	// ErrUncertain is returned when leadership was lost or the wait ended
 	// while a command was in flight: it may or may not have been committed.
-	// Look at the view and propose again; every command bears it.
+	// Look at the view and propose again: a command that comes twice does no harm.
 	ErrUncertain = errors.New("the command may or may not have been committed")
 	// ErrTooLarge is returned when a command is larger than the log takes. It
 	// is permanent: proposing it again can never work.

@@ -35,8 +35,9 @@ type Sweep struct {
 	Rollout *proto.Rollout `json:"rollout,omitempty"`
 }
 
-// Run is what the registry keeps of one accepted result; the rest of the
-// evidence is in the trace store under Evidence.
+// Run is what the registry keeps of one accepted result. The texts of its evidence
+// (exception, tail of the output) are not kept; Why says what they came to.
+// Seconds is the time that the run occupied the card.
 type Run struct {
 	Task        proto.TaskID    `json:"task"`
 	Kind        proto.TaskKind  `json:"kind"`
