@@ -126,7 +126,7 @@ func (c *crash) waitTaken(ctx context.Context, n int) {
 	}
 }
 
-// TestKillServerMidWork is B28 and B30: the server is killed three times while
+// TestKillServerMidWork: the server is killed three times while
 // tasks are published, worked on and taken. What was published is executed at
 // least once, no result that was reported is lost, and every wait recovers.
 func TestKillServerMidWork(t *testing.T) {
@@ -224,7 +224,7 @@ func TestHolderKeepsTaskAcrossRestart(t *testing.T) {
 	}
 }
 
-// TestNextAcrossRestart is B30's reproduction: the server restarts while
+// TestNextAcrossRestart: the server restarts while
 // nothing but Next is going on, and then a task comes.
 func TestNextAcrossRestart(t *testing.T) {
 	ctx := within(t, patience)
@@ -310,7 +310,7 @@ func TestServerLosesEverything(t *testing.T) {
 	}
 }
 
-// lostMessages is a server with B28's damage: it was killed and its message
+// lostMessages is a damaged server: it was killed and its message
 // files are gone, while the consumer's state, forty tasks on, is not.
 func lostMessages(ctx context.Context, t *testing.T, lease time.Duration) (q *natsq.Queue, lost []proto.Task, url string) {
 	t.Helper()
@@ -383,7 +383,8 @@ func TestConsumerAheadOfStream(t *testing.T) {
 	take(ctx, t, q, len(lost))
 }
 
-// TestLastBlockTruncated is the other half of B28's reproduction.
+// TestLastBlockTruncated: the last file of messages was cut by a crash; what is
+// published again all comes.
 func TestLastBlockTruncated(t *testing.T) {
 	ctx := within(t, patience)
 	srv := startChild(t)

@@ -66,7 +66,7 @@ func TestOpenRefusedConnection(t *testing.T) {
 	}
 }
 
-// TestRefusesStreams is B27: a stream that can lose work is refused at start,
+// TestRefusesStreams: a stream that can lose work is refused at start,
 // with all that is wrong with it.
 func TestRefusesStreams(t *testing.T) {
 	good := jetstream.StreamConfig{
@@ -153,7 +153,7 @@ func TestMaxTasksOfExistingStream(t *testing.T) {
 	}
 }
 
-// TestRepairsConsumer is B25: a back-off list replaces the lease by its first
+// TestRepairsConsumer: a back-off list replaces the lease by its first
 // entry, and a limit of deliveries leaves tasks behind for ever.
 func TestRepairsConsumer(t *testing.T) {
 	ctx := within(t, patience)

@@ -53,7 +53,7 @@ func TestMoreThanOnePage(t *testing.T) {
 	}
 }
 
-// TestPayloadLimit is B29 at the server's own default: what just fits travels,
+// TestPayloadLimit, at the server's own default: what just fits travels,
 // one byte more is refused with the limit's name and without a retry.
 func TestPayloadLimit(t *testing.T) {
 	ctx := within(t, patience)

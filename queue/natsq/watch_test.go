@@ -11,7 +11,7 @@ import (
 	"github.com/oomfleet/oomfleet/queue/queuetest"
 )
 
-// TestSilentConsumer is B30: messages wait and none is delivered. Here an
+// TestSilentConsumer: messages wait and none is delivered. Here an
 // operator's setting is the reason, behind the back of a client that knows
 // the consumer already.
 func TestSilentConsumer(t *testing.T) {

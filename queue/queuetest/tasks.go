@@ -13,7 +13,7 @@ import (
 )
 
 func publishThenNext(b *bench) {
-	// Values that would break a subject must travel unharmed (B29).
+	// Values that would break a subject must travel unharmed.
 	task := NewTask("580.105.08 beta\t*.>", 1, 7)
 	task.Cell.Env = map[string]string{"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 	task.CellID = task.Cell.ID()
@@ -124,7 +124,7 @@ func severalBatches(b *bench) {
 	}
 }
 
-// fullQueue is B27: nothing is dropped, the call says how many are in, and the
+// fullQueue: nothing is dropped, the call says how many are in, and the
 // rest can be published later.
 func fullQueue(b *bench) {
 	tasks := Tasks("1", 5)
@@ -276,7 +276,7 @@ func leaseRunsOut(b *bench) {
 	b.ok("Ack", d.Ack(b.ctx))
 }
 
-// extendKeeps is B24: a run of several leases is delivered once.
+// extendKeeps: a run of several leases is delivered once.
 func extendKeeps(b *bench) {
 	task := NewTask("1", 1, 7)
 	b.publish(task)
@@ -289,7 +289,7 @@ func extendKeeps(b *bench) {
 	b.nothing(task.Pool())
 }
 
-// lateAck holds what the queue does not promise (B24): the first holder's ack
+// lateAck holds what the queue does not promise: the first holder's ack
 // after its lease is taken without an error, and so is the second's.
 func lateAck(b *bench) {
 	task := NewTask("1", 1, 7)
@@ -323,7 +323,7 @@ func retryAfter(b *bench) {
 	b.ok("Ack", d.Ack(b.ctx))
 }
 
-// delayedRetries is B30: what waits for a retry must not keep others waiting.
+// delayedRetries: what waits for a retry must not keep others waiting.
 func delayedRetries(b *bench) {
 	tasks := Tasks("1", 1100)
 	pool := tasks[0].Pool()
