@@ -13,7 +13,7 @@ import (
 	"github.com/oomfleet/oomfleet/proto"
 )
 
-// doctorDocument is the contract's answer of doctor; what the text does not
+// doctorDocument is the document of doctor; what the text does not
 // hold is null.
 type doctorDocument struct {
 	Kind      string       `json:"kind"`

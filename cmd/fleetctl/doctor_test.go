@@ -37,7 +37,7 @@ func doctor(t *testing.T, text string, flags ...string) (stdout, stderr string, 
 }
 
 // TestDoctorOnEveryMessage: each text of the corpus gives its document, exactly
-// the fields of the contract, with null where the text holds no number.
+// the fields of docs/cli.md, with null where the text holds no number.
 func TestDoctorOnEveryMessage(t *testing.T) {
 	f, err := os.Open(messagesFile)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/oomfleet/oomfleet/proto"
 )
 
-// forecastDocument is the contract's answer of fit predict; a target without
+// forecastDocument is the document of fit predict; a target without
 // coefficients is null.
 type forecastDocument struct {
 	Allocated *forecast `json:"allocated"`

@@ -159,7 +159,7 @@ func (a *app) readProgram(path string) (*programFile, error) {
 	return p, nil
 }
 
-// predictionDocument is the contract's answer of program predict.
+// predictionDocument is the document of program predict.
 type predictionDocument struct {
 	boundaryDocument
 	PeakReserved  int64  `json:"peak_reserved_bytes"`

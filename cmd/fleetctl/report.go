@@ -10,7 +10,7 @@ import (
 	"github.com/oomfleet/oomfleet/proto"
 )
 
-// printReport writes a sweep's status: the contract's document, or a table and
+// printReport writes a sweep's status: its document, or a table and
 // the coefficients. Failed cells make the exit code 3 once the sweep is done.
 func (a *app) printReport(r proto.Report, submitted time.Time) error {
 	if err := a.writeReport(r, submitted); err != nil {

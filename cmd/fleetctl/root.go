@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The exit codes that the contract fixes.
+// The exit codes; docs/cli.md says what they mean.
 const (
 	exitOK      = 0
 	exitFailed  = 1

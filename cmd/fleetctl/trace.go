@@ -134,7 +134,7 @@ func (f *replayFlags) add(c *cobra.Command, withCap bool) {
 	c.Flags().StringArrayVar(&f.env, "env", nil, "KEY=VALUE, an allocator variable to replay under; may be repeated")
 }
 
-// replayDocument is the contract's answer of trace replay.
+// replayDocument is the document of trace replay.
 type replayDocument struct {
 	Outcome     string `json:"outcome"`
 	PeakRes     int64  `json:"peak_reserved_bytes"`
@@ -181,7 +181,7 @@ outcome is "undetermined".`,
 	return c
 }
 
-// boundaryDocument is the contract's answer of trace boundary.
+// boundaryDocument is the document of trace boundary.
 type boundaryDocument struct {
 	proto.Boundary
 	Replays   int  `json:"replays"`

@@ -40,7 +40,7 @@ type exception struct {
 
 // exceptions are all of them. A line that excuses nothing fails.
 var exceptions = []exception{
-	{ruleFields, "proto CellReport", "a document: the contract fixes its fields, flat"},
+	{ruleFields, "proto CellReport", "a document: its fields are fixed, flat"},
 	{ruleFields, "proto Evidence", "a document: all that was seen of one run, flat"},
 	{ruleFields, "proto Result", "a document: identity, evidence and judgement of one run"},
 	{ruleFields, "storage/registry Run", "a document: what the registry keeps of a result"},
