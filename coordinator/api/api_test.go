@@ -360,6 +360,44 @@ func TestStatusShowsTroubles(t *testing.T) {
 	}
 }
 
+// hasty is a connection that notes the deadline of what is written.
+type hasty struct {
+	http.ResponseWriter
+	until time.Time
+}
+
+func (w *hasty) SetWriteDeadline(at time.Time) error {
+	w.until = at
+	return http.NewResponseController(w.ResponseWriter).SetWriteDeadline(at)
+}
+
+func (w *hasty) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// TestAnswersHaveDeadlines: whoever stops reading keeps no connection for ever,
+// whatever was asked for.
+func TestAnswersHaveDeadlines(t *testing.T) {
+	c := newCluster(t)
+	until := make(chan time.Time, 1)
+	server := c.serve("n1", func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			noted := &hasty{ResponseWriter: w}
+			h.ServeHTTP(noted, r)
+			until <- noted.until
+		})
+	})
+	ref, err := c.traces.PutTrace(t.Context(), []allocator.Event{{Action: allocator.SegmentAlloc, Addr: 1 << 21, Size: 1 << 21}}, trace.Meta{Cell: cell(64)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/v1/traces/" + string(ref.Digest), "/v1/backup", "/v1/boundaries", "/v1/nothing", "/metrics"} {
+		begin := time.Now()
+		c.request("GET", server.URL+path, "")
+		if at := <-until; at.Before(begin.Add(time.Minute)) {
+			t.Errorf("%s has to be read until %s, now is %s", path, at, begin)
+		}
+	}
+}
+
 func TestTraces(t *testing.T) {
 	c := newCluster(t)
 	client := c.client(c.serve("n1", nil))

@@ -102,7 +102,7 @@ func New(deps Deps) (http.Handler, error) {
 	mux := http.NewServeMux()
 	config := huma.DefaultConfig("OOMFleet", "1")
 	config.Info.Description = "How much GPU memory a workload really needs: sweeps, boundaries, coefficients, traces."
-	config.CreateHooks = nil // documents are the contract's, without $schema links
+	config.CreateHooks = nil // documents without $schema links
 	config.DocsPath = ""     // its page would load scripts from elsewhere
 	config.Transformers = []huma.Transformer{ours}
 	config.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
@@ -128,7 +128,7 @@ func New(deps Deps) (http.Handler, error) {
 		document(h, plain{"metrics", "/metrics", "Metrics for Prometheus", "text/plain", nil})
 	}
 	documentProblems(h)
-	return s.recovered(hurried(strangersBody, s.authenticate(unhurried(s.forward(s.check(mux, queriesOf(h))))))), nil
+	return s.recovered(unread(readWithin, hurried(strangersBody, s.authenticate(unhurried(s.forward(s.check(mux, queriesOf(h)))))))), nil
 }
 
 // leads is whether this node believes that it leads.
