@@ -19,7 +19,7 @@ func TestCheck(t *testing.T) {
 		"check-infinite": "its numbers are not finite" + advice,
 		"check-crash":    "it ends by signal killed, in phase load" + advice,
 		"check-mute":     "it ends without a word, in phase load" + advice,
-		"check-hang":     "it comes to no end, in phase load" + advice,
+		"check-hang":     "it comes to no end, in phase ", // how far it came in a second is the machine's
 		"check-die":      "ended in the middle of a run",
 		"check-garbage":  "broke the protocol",
 	} {
