@@ -112,11 +112,17 @@ func (n *Node) noteReached() {
 		return
 	}
 	half := n.store.reachedFile() + ".half"
-	err := errors.Join(os.WriteFile(half, fmt.Appendln(nil, index), 0o640), os.Rename(half, n.store.reachedFile()))
+	err := os.WriteFile(half, fmt.Appendln(nil, index), 0o640)
+	if err == nil { // else what was noted before would be replaced by nothing
+		err = os.Rename(half, n.store.reachedFile())
+	}
 	if err != nil {
 		n.group.reached.Store(0)
 	}
-	if n.group.unwritten.note("how far its log has come", err) {
-		n.logger.Warn("whether the data folder can be written has changed", "error", err)
+	switch news := n.group.unwritten.note("how far its log has come", err); {
+	case news && err != nil:
+		n.logger.Warn("how far the log has come was not noted: is the disk full? the node ends when its log needs more room", "error", err)
+	case news:
+		n.logger.Info("how far the log has come was noted again")
 	}
 }

@@ -53,8 +53,14 @@ func (d *disk) unreadable(why error) {
 // StoreLog writes one entry.
 func (d *disk) StoreLog(entry *raft.Log) error { return d.StoreLogs([]*raft.Log{entry}) }
 
-// StoreLogs writes entries. Raft takes a failure well: a leader steps down.
+// StoreLogs writes entries. Raft takes a failure well: a leader steps down. After
+// one nothing is written any more, though it might be: on a full disk there may be
+// room for a small entry, with which a node that is about to end was elected again
+// and led.
 func (d *disk) StoreLogs(entries []*raft.Log) error {
+	if d.isBroken() {
+		return d.why
+	}
 	err := d.checkedLog.StoreLogs(entries)
 	if err != nil {
 		d.breaks(err)

@@ -62,6 +62,27 @@ func TestLogThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// TestNothingIsWrittenAfterAFailure: a node that has said that it cannot go on
+// acknowledges nothing more, even where the disk would take it, until it is opened
+// again.
+func TestNothingIsWrittenAfterAFailure(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := lone(t, dir)
+	propose(t, n, sweep("a", 1))
+	full := errors.New("no space left")
+	n.disk.breaks(full)
+	if _, err := n.Propose(patient(t), sweep("b", 1)); !errors.Is(err, full) || n.View().Sweeps["b"] != nil {
+		t.Errorf("after the log could not be written: %v", err)
+	}
+	closeNode(t, n)
+	n = lone(t, dir)
+	propose(t, n, sweep("c", 1))
+	if v := n.View(); v.Sweeps["a"] == nil || v.Sweeps["b"] != nil || v.Sweeps["c"] == nil {
+		t.Errorf("opened again it has %d sweeps", len(v.Sweeps))
+	}
+}
+
 // TestUnwrittenIsSeen: what a node goes on without, though it could not write it,
 // is known to whoever looks at the cluster, until it could.
 func TestUnwrittenIsSeen(t *testing.T) {
@@ -83,7 +104,7 @@ func TestUnwrittenIsSeen(t *testing.T) {
 		return "it is no member"
 	}
 	propose(t, l, sweep("a", 1))
-	until(t, "it is well", func() bool { return trouble() == "" })
+	until(t, "it is well, and something is noted", func() bool { return bad.store.reached() > 0 && trouble() == "" })
 	// Folders in the place of files: they are refused to everybody.
 	half, moved := bad.store.reachedFile()+".half", filepath.Join(t.TempDir(), "moved")
 	if err := errors.Join(os.Mkdir(half, 0o750), os.Rename(bad.store.snapshotDir(), moved), os.WriteFile(bad.store.snapshotDir(), nil, 0o640)); err != nil {
@@ -92,6 +113,9 @@ func TestUnwrittenIsSeen(t *testing.T) {
 	propose(t, l, sweep("b", 1))
 	until(t, "how far its log has come cannot be noted", func() bool { return strings.Contains(trouble(), "how far its log has come: ") })
 	caughtUp(t, bad, l) // it goes on all the same
+	if bad.store.reached() == 0 {
+		t.Error("what was noted before is gone")
+	}
 	if err := bad.Snapshot(patient(t)); err == nil {
 		t.Error("a snapshot was written into a file")
 	}
