@@ -76,7 +76,7 @@ func TestWrongClockIsSaid(t *testing.T) {
 	}
 	endAgents()
 	stop()
-	if text := log.String(); strings.Count(text, "clock differs") != 1 || !strings.Contains(text, "agent=early host=host-7") || !strings.Contains(text, "check NTP") {
+	if text := log.String(); strings.Count(text, "clock differs") != 1 || !strings.Contains(text, "agent=early host=host-7 its_time=") || !strings.Contains(text, " time_here=") || !strings.Contains(text, "check NTP") {
 		t.Errorf("the log says:\n%s", text)
 	}
 }
