@@ -67,9 +67,8 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	snapshotted := func(err error) { n.group.unwritten.note("a snapshot", err) }
-	n.store.snapshots.failed = snapshotted
-	n.fsm = &fsm{machine: registry.New(), packer: packer, waiters: map[uint64]chan struct{}{}, snapshotted: snapshotted}
+	n.fsm = &fsm{machine: registry.New(), packer: packer, waiters: map[uint64]chan struct{}{},
+		snapshotted: func(err error) { n.group.unwritten.note("a snapshot", err) }}
 	if err := n.start(logger); err != nil {
 		return nil, err
 	}

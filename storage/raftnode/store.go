@@ -192,8 +192,6 @@ func (s *store) damaged(file string, why error) error {
 type snapshots struct {
 	*raft.FileSnapshotStore
 	dir string
-	// failed takes why a snapshot could not be begun; raft keeps it to its log.
-	failed func(error)
 
 	mu      sync.Mutex // guards all below
 	file    string     // the state file that was opened last
@@ -207,15 +205,6 @@ func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
 		return nil, err
 	}
 	return list[:min(1, len(list))], nil
-}
-
-// Create begins a snapshot.
-func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, t raft.Transport) (raft.SnapshotSink, error) {
-	sink, err := s.FileSnapshotStore.Create(version, index, term, members, membersIndex, t)
-	if err != nil && s.failed != nil {
-		s.failed(err)
-	}
-	return sink, err
 }
 
 // Open opens a snapshot after its checksum was verified.
