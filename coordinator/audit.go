@@ -49,7 +49,7 @@ func (d *duty) audit(ctx context.Context) error {
 		d.log.Info("closed tasks removed from the queue", "tasks", len(stale[pool]))
 	}
 	if len(lost) == 0 { // nothing waits to be published but what is held back
-		d.troubles.over(PartQueue)
+		d.queue.probe(ctx, len(waiting) > 0)
 	}
 	if pending > 0 || len(lost) == 0 {
 		return nil

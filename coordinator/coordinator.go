@@ -142,7 +142,7 @@ type Deps struct {
 type Coordinator struct {
 	cfg      Config
 	registry Registry
-	queue    Queue
+	queue    watchedQueue
 	traces   Traces
 	programs *programs
 	garbage  Garbage

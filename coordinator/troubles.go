@@ -20,7 +20,7 @@ import (
 type Part string
 
 const (
-	// PartQueue takes tasks.
+	// PartQueue takes tasks, and what agents report.
 	PartQueue Part = "queue"
 	// PartTraces is the trace store, as recordings and programs are read from it.
 	PartTraces Part = "traces"
@@ -133,12 +133,32 @@ type watchedQueue struct {
 // queue takes, is no trouble with the queue.
 func (q watchedQueue) Publish(ctx context.Context, tasks []proto.Task) (int, error) {
 	n, err := q.Queue.Publish(ctx, tasks)
+	q.note(ctx, err)
+	return n, err
+}
+
+// prober is a queue that can try whether it would take a task.
+type prober interface {
+	Room(ctx context.Context) error
+}
+
+// probe finds out whether the queue takes anything while nothing is published:
+// with all tasks handed out, what agents report is all that it refuses. Where no
+// task is open there is nothing that could be refused.
+func (q watchedQueue) probe(ctx context.Context, open bool) {
+	var err error
+	if p, ok := q.Queue.(prober); ok && open {
+		err = p.Room(ctx)
+	}
+	q.note(ctx, err)
+}
+
+func (q watchedQueue) note(ctx context.Context, err error) {
 	if errors.Is(err, queue.ErrFull) || errors.Is(err, queue.ErrTooLarge) {
 		q.troubles.over(PartQueue)
 	} else {
 		q.troubles.note(ctx, PartQueue, err)
 	}
-	return n, err
 }
 
 // watchedTraces notes whether the trace store could be used.

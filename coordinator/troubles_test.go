@@ -50,6 +50,14 @@ func (r *refusals) await(ctx context.Context, t *testing.T) {
 	}
 }
 
+// roomless is a queue that takes tasks, and has been filled up since by others.
+type roomless struct {
+	queue.Queue
+	room func() error
+}
+
+func (q *roomless) Room(context.Context) error { return q.room() }
+
 // TestTroubles: what the leader cannot use is known while it lasts, with the
 // reason, and gone with the next success.
 func TestTroubles(t *testing.T) {
@@ -61,15 +69,20 @@ func TestTroubles(t *testing.T) {
 		{PartQueue, fmt.Errorf("publish tasks: %w: atomic publish batch is incomplete", queue.ErrNoRoom), func(f *fleet, r *refusals, err error) {
 			f.queue = &stuffed{f.queue, func([]proto.Task) error { return r.next(err) }}
 		}},
+		{PartQueue, fmt.Errorf("look for room in the queue: %w", queue.ErrNoRoom), func(f *fleet, r *refusals, err error) {
+			f.queue = &roomless{f.queue, func() error { return r.next(err) }}
+		}},
 		{PartTraces, errors.New("connection refused by the store"), func(f *fleet, r *refusals, err error) {
 			f.traces.fail = func(int) error { return r.next(err) }
 		}},
 	} {
-		t.Run(string(tt.part), func(t *testing.T) {
+		t.Run(tt.err.Error(), func(t *testing.T) {
 			f, r := newFleet(t), refusing()
 			tt.spoil(f, r, tt.err)
 			c, stop := f.start()
-			f.agents(1, f.honest)
+			if tt.part == PartTraces { // else nobody takes what is published before the look
+				f.agents(1, f.honest)
+			}
 			id := f.submit(c, "[64]")
 			r.await(f.ctx, t)
 			got := c.Troubles()
@@ -79,6 +92,9 @@ func TestTroubles(t *testing.T) {
 			series := fmt.Sprintf("oomfleet_part_refuses{part=%q}", tt.part)
 			f.counted(map[string]float64{series: 1})
 			r.on.Store(false)
+			if tt.part != PartTraces {
+				f.agents(1, f.honest)
+			}
 			f.check(f.settled(id))
 			if got := c.Troubles(); len(got) > 0 {
 				t.Errorf("after a success: %+v", got)

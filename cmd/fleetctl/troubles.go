@@ -33,7 +33,7 @@ func troubleText(t coordinator.Trouble) wait {
 	what, advice := "the leader cannot use a part of the fleet ("+string(t.Part)+")", "the leader's log says more"
 	switch t.Part {
 	case coordinator.PartQueue:
-		what = "the queue (NATS) takes no tasks, so nothing new is run"
+		what = "the queue (NATS) takes nothing more, neither tasks nor results"
 		advice = "look at the disk and the log of the NATS server; make room, and start it again, as it may go on refusing what agents report until then. Nothing is lost"
 	case coordinator.PartTraces:
 		what = "the leader cannot read the trace store, so nothing is predicted"

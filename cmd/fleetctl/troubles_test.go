@@ -25,7 +25,7 @@ func TestTroublesAreSaid(t *testing.T) {
 		agents   bool // whether agents are asked for all the same
 	}{
 		"queue": {trouble(coordinator.PartQueue, "publish tasks: batch is incomplete"),
-			[]string{"the queue (NATS) takes no tasks, so nothing new is run, for 3 min now: publish tasks: batch is incomplete; ", "make room, and start it again"}, false},
+			[]string{"the queue (NATS) takes nothing more, neither tasks nor results, for 3 min now: publish tasks: batch is incomplete; ", "make room, and start it again"}, false},
 		"store": {trouble(coordinator.PartTraces, "connection refused") + "," + trouble(coordinator.PartPrograms, "store is full"),
 			[]string{"cannot read the trace store, so nothing is predicted, for 3 min now: connection refused; ", "takes no programs from the leader", "store is full"}, true},
 		"new":  {trouble("printer", "out of paper"), []string{"cannot use a part of the fleet (printer), for 3 min now: out of paper"}, true},

@@ -24,8 +24,7 @@ const canaryPrefix = taskPrefix + "canary."
 // an earlier start has left is removed too. It is for coordinators; what an
 // agent may do, its own subjects say.
 func (q *Queue) Canary(ctx context.Context) error {
-	name := sha256.Sum256([]byte(q.cfg.Name))
-	subject := canaryPrefix + hex.EncodeToString(name[:8])
+	subject := q.canarySubject()
 	return q.call(ctx, "try the queue", func(ctx context.Context) error {
 		s, err := q.stream(ctx, TasksStream)
 		if err != nil {
@@ -54,5 +53,28 @@ func (q *Queue) Canary(ctx context.Context) error {
 			return errors.Join(fmt.Errorf("read back: %w", err), remove())
 		}
 		return remove()
+	}, subject)
+}
+
+func (q *Queue) canarySubject() string {
+	name := sha256.Sum256([]byte(q.cfg.Name))
+	return canaryPrefix + hex.EncodeToString(name[:8])
+}
+
+// Room stores one message as tasks are stored, and removes it. It fails with
+// queue.ErrNoRoom, or with queue.ErrFull, where a task would: a server whose disk is
+// full goes on answering all that only reads.
+func (q *Queue) Room(ctx context.Context) error {
+	subject := q.canarySubject()
+	return q.call(ctx, "look for room in the queue", func(ctx context.Context) error {
+		err := q.batch(ctx, []entry{{subject: subject, fence: "0", data: []byte("oomfleet canary")}})
+		if err != nil && !isTaken(err) { // one that an earlier call could not remove
+			return err
+		}
+		s, err := q.stream(ctx, TasksStream)
+		if err != nil {
+			return err
+		}
+		return s.Purge(ctx, jetstream.WithPurgeSubject(subject))
 	}, subject)
 }

@@ -3,6 +3,7 @@ package natsq_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -162,7 +163,10 @@ func TestCanary(t *testing.T) {
 	if _, err := js.Publish(t.Context(), left, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.Canary(t.Context()); err != nil {
+	if waiting, err := q.Waiting(t.Context()); len(waiting) != 0 || err != nil {
+		t.Errorf("it is taken for a task: %v, %v", waiting, err)
+	}
+	if err := errors.Join(q.Room(t.Context()), q.Canary(t.Context())); err != nil {
 		t.Error(err)
 	}
 	if info, err := s.Info(t.Context()); err != nil || info.State.Msgs != 0 {

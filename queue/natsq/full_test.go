@@ -38,7 +38,13 @@ func TestServerDiskFull(t *testing.T) {
 	if n, err := q.Publish(ctx, tasks[:2]); n != 2 || err != nil {
 		t.Fatal(n, err)
 	}
+	if err := errors.Join(q.Room(ctx), q.Room(ctx)); err != nil {
+		t.Errorf("with room: %v", err)
+	}
 	srv.room(0)
+	if err := q.Room(ctx); !errors.Is(err, queue.ErrNoRoom) {
+		t.Errorf("room: %v", err)
+	}
 	n, err := q.Publish(ctx, tasks[2:])
 	if n != 0 || !errors.Is(err, queue.ErrNoRoom) || !strings.Contains(err.Error(), "takes nothing more (its disk or its limit is full?): ") {
 		t.Errorf("tasks: %d, %v", n, err)
@@ -51,6 +57,9 @@ func TestServerDiskFull(t *testing.T) {
 	srv.room(unix.RLIM_INFINITY)
 	if n, err := q.Publish(ctx, tasks); n != len(tasks) || err != nil {
 		t.Errorf("with room again: %d, %v", n, err)
+	}
+	if waiting, err := q.Waiting(ctx); len(waiting) != len(tasks) || err != nil || q.Room(ctx) != nil {
+		t.Errorf("%d tasks wait, %v", len(waiting), err)
 	}
 	srv.kill()
 	srv.start()

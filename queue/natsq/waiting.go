@@ -26,6 +26,9 @@ func (q *Queue) Waiting(ctx context.Context) (ids map[proto.TaskID]bool, err err
 		ids = make(map[proto.TaskID]bool, len(info.State.Subjects))
 		pools := map[proto.Pool]bool{}
 		for subject := range info.State.Subjects {
+			if strings.HasPrefix(subject, canaryPrefix) {
+				continue // no task, and soon gone
+			}
 			pool, id, _ := strings.Cut(strings.TrimPrefix(subject, taskPrefix), ".")
 			ids[proto.TaskID(id)], pools[proto.Pool(pool)] = true, true
 		}
