@@ -161,12 +161,12 @@ func byCost(a, b *point) int {
 // where there are no more points than that, or too few lengths for any program.
 func design(recorded, open []*point) []*point {
 	all := slices.Concat(recorded, open)
-	lengths, batches := make(map[int]bool), make(map[int]bool)
-	for _, pt := range all {
-		lengths[pt.cell.SeqLen], batches[pt.cell.Batch] = true, true
-	}
-	if len(all) <= designLengths || len(lengths) < fewestLengths {
+	if len(all) <= designLengths || lengthsOf(all) < fewestLengths {
 		return open
+	}
+	batches := make(map[int]bool)
+	for _, pt := range all {
+		batches[pt.cell.Batch] = true
 	}
 	var picked []*point
 	seen, seenBatches := make(map[int]bool), make(map[int]bool)
